@@ -121,7 +121,7 @@ impl Containers {
             .map_err(|cause| Error::because(Kind::Invalid, "the pod cannot become a machine", cause))?;
         let (id, machine) = (ContainerId::random(), MachineId::random());
         let accel = self.uses.accel.get().await;
-        let offer = self.offer(&handler, accel).await?;
+        let offer = self.offer(&handler, &sandbox.config.uid, accel).await?;
         let (node, asked) = (devices::Node::new(), create.config.clone());
         let (uid, of) = (sandbox.config.uid.clone(), handler.clone());
         let found = look(move || node.find(&asked, &uid, &of)).await?;
@@ -168,6 +168,8 @@ impl Containers {
         let owner = self.uses.orphans.owner(&PodName::of(&sandbox)).await?;
         let volumes = self.uses.volumes.clone();
         let folder = off_reactor(move || volumes.claim(&owner)).await.map_err(no_disk)?;
+        let (asked, machine_type) = (plan::hardware::machine_type(&handler), &draft.hardware().machine);
+        self.uses.volumes.note_machine_type(&folder, &asked, machine_type).await.map_err(no_disk)?;
         // A volume has a life of its own.
         let lifetime = if draft.persistent_root().is_some() {
             RootLifetime::Pod
@@ -259,12 +261,22 @@ impl Containers {
         container.machine.hardware.extras.graphics.map(|_| screen::socket(&self.uses.config, container.machine.id))
     }
 
-    /// What the emulator has for machines of a runtime handler.
-    async fn offer(&self, handler: &Handler, accel: Accelerator) -> Result<Offer> {
+    /// What the emulator has for machines of a runtime handler: of the type that the pod's earlier machines had, if it has that, or of the
+    /// newest one.
+    async fn offer(&self, handler: &Handler, pod_uid: &str, accel: Accelerator) -> Result<Offer> {
         let uses = &self.uses;
         // The emulator may have been replaced since it was asked last.
         uses.accel.refresh_wrapper(&uses.config).await;
         let machine = plan::hardware::machine_type(handler);
+        if let Some(had) = uses.volumes.machine_type(pod_uid, &machine).await {
+            match uses.hypervisor.offer(&uses.config.vmwrapper, &had, accel).await? {
+                Ok(offer) => return Ok(offer),
+                Err(nothing) => {
+                    let why = Chain(&nothing);
+                    tracing::warn!(pod_uid, %had, error = %why, "the emulator has no machine type of the pod's earlier VMs any more");
+                }
+            }
+        }
         let nothing = match uses.hypervisor.offer(&uses.config.vmwrapper, &machine, accel).await? {
             Ok(offer) => return Ok(offer),
             Err(nothing) => nothing,

@@ -7,6 +7,7 @@
 
 mod error;
 mod files;
+mod machine;
 mod owner;
 mod root;
 

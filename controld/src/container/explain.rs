@@ -159,7 +159,7 @@ fn size(list: &mut List<'_>, said: Said<'_>, made: Made<'_>) {
 
 fn hardware(list: &mut List<'_>, said: Said<'_>, hardware: &Hardware) {
     let (annotations, defaults) = (said.annotations, &said.handler.defaults);
-    let newest = "default, in the newest version of the node's QEMU when the container was created";
+    let newest = "default, in the version that was QEMU's newest for the pod's first container";
     list.said("machine type", hardware.machine.to_string(), None, given(&defaults.machine, "machine"), newest);
     let (cpu, by_pod) = match (&hardware.cpu_setting, &hardware.cpu) {
         (Some(setting), _) => {

@@ -97,6 +97,11 @@ impl Draft {
         Ok(Self { id: wishes.id, size, huge_page, hardware, smbios, cgroup, guest, share, root, disks, files })
     }
 
+    /// What its guest would find itself on.
+    pub(super) const fn hardware(&self) -> &Hardware {
+        &self.hardware
+    }
+
     /// The memory that it would have.
     pub(super) const fn memory(&self) -> Memory {
         self.size.memory

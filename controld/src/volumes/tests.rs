@@ -67,6 +67,34 @@ async fn a_pod_whose_root_disk_is_a_volume_keeps_its_image_as_long_as_it_wants_t
 }
 
 #[tokio::test]
+async fn a_pod_has_one_machine_type_as_long_as_its_handler_asks_for_the_same() {
+    let dir = tempfile::tempdir().expect("tempdir");
+    let volumes = volumes(dir.path());
+    let [q35, pc, old, new] = ["q35", "pc", "pc-q35-9.2", "pc-q35-10.0"].map(|name| name.parse().expect("type"));
+    assert_eq!(volumes.machine_type("uid-1", &q35).await, None, "no folder");
+    let folder = volumes.claim(&owner("uid-1")).expect("claimed");
+    assert_eq!(volumes.machine_type("uid-1", &q35).await, None);
+    volumes.note_machine_type(&folder, &q35, &old).await.expect("noted");
+    assert_eq!(volumes.machine_type("uid-1", &q35).await, Some(old.clone()));
+    assert_eq!(volumes.machine_type("uid-1", &pc).await, None, "the handler was changed");
+    assert_eq!(volumes.machine_type("uid-2", &q35).await, None, "another pod");
+    volumes.note_machine_type(&folder, &q35, &new).await.expect("noted");
+    assert_eq!(volumes.machine_type("uid-1", &q35).await, Some(new.clone()));
+    // Of a later release, or damaged: not ours to write over.
+    let note = folder.path.join("machine.json");
+    for there in [r#"{"version":2}"#, "{"] {
+        std::fs::write(&note, there).expect("written");
+        assert_eq!(volumes.machine_type("uid-1", &q35).await, None);
+        volumes.note_machine_type(&folder, &q35, &old).await.expect("left");
+        assert_eq!(std::fs::read_to_string(&note).expect("there"), there);
+    }
+    std::fs::write(&note, include_str!("fixtures/machine.v1.json")).expect("written");
+    assert_eq!(volumes.machine_type("uid-1", &q35).await, Some(old));
+    volumes.empty(&folder).await.expect("emptied");
+    assert_eq!(names(&folder.path), ["owner.json"]);
+}
+
+#[tokio::test]
 async fn the_overlay_is_kept_for_the_same_image_and_made_anew_for_another() {
     let dir = tempfile::tempdir().expect("tempdir");
     let volumes = volumes(dir.path());

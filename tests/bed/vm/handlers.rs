@@ -17,6 +17,8 @@ use tests::libvirt::virsh;
 use tests::net_node::latest_record;
 use tests::node::{self, BOOT_DEADLINE, Node, Vm, user_data};
 
+use super::seeds::again;
+
 const DEADLINE: Duration = Duration::from_secs(480);
 const LAB: &str = "[handlers.lab]\nmachine = 'pc'\ncpu_model = 'Westmere'\ndisk_bus = 'scsi'\ndata_path = 'bridge'\n\
                    default_vcpus = 2\n[handlers.future]\nmachine = 'pc-q35-99'\n";
@@ -32,11 +34,20 @@ const TELL_FIRMWARE: &str = "#!/bin/sh\n[ -d /sys/firmware/efi ] && echo booted 
 /// Where libvirt keeps the state of TPMs.
 const SWTPM: &str = "/var/lib/libvirt/swtpm";
 const NVRAM: &str = "/var/lib/virtlet/nvram";
+/// Where the disks of pods are, each pod's in a folder of its UID.
+const VOLUMES: &str = "/var/lib/virtlet/volumes";
+/// A machine type that is not the newest of any QEMU that the bed has.
+const OLD_TYPE: &str = "pc-q35-6.2";
 
 pub(super) const CASES: &[Case] = &[
     Case { name: "vm::a_machine_is_as_its_handler_says", deadline: DEADLINE, run: as_its_handler_says },
     Case { name: "vm::a_handler_adds_a_screen_and_decides_what_pods_may_say", deadline: DEADLINE, run: extras::adds },
     Case { name: "vm::a_guest_boots_by_uefi", deadline: DEADLINE, run: boots_by_uefi },
+    Case {
+        name: "vm::a_pod_keeps_its_machine_type_while_the_emulator_has_it",
+        deadline: DEADLINE,
+        run: keeps_its_type,
+    },
 ];
 
 fn as_its_handler_says(bed: &Bed) -> Result<()> {
@@ -84,6 +95,36 @@ fn as_its_handler_says(bed: &Bed) -> Result<()> {
     ensure!(ensure_machine(&lab, "pc-i440fx-", &["Westmere"])? == machine, "another machine");
     node.remove_vm(&lab, Duration::ZERO)?;
     node.remove_vm(&other, Duration::ZERO)
+}
+
+/// An update of QEMU is a note of an older one: QEMU has the machine types of many releases.
+fn keeps_its_type(bed: &Bed) -> Result<()> {
+    let node = Node::start(bed)?;
+    let image = node.pull(bed, "tiny.qcow2")?;
+    let container = cri::container(&image, [].into());
+    let vm = node.start_pod(node.pod("typed")?, &container)?;
+    let newest = ensure_machine(&vm, "pc-q35-", &[])?;
+    let note = Path::new(VOLUMES).join(&vm.pod.metadata.as_ref().context("no name")?.uid).join("machine.json");
+    let noted = fs::read_to_string(&note).with_context(|| note.display().to_string())?;
+    ensure!(noted == format!(r#"{{"version":1,"asked":"q35","machine":"{newest}"}}"#), "{noted}");
+    ensure!(newest != OLD_TYPE, "there is no newer type than {OLD_TYPE}");
+
+    fs::write(&note, noted.replace(&newest, OLD_TYPE))?;
+    let vm = again(&node, &vm, &container, 1)?;
+    ensure!(ensure_machine(&vm, "pc-q35-", &[])? == OLD_TYPE, "not the pod's own");
+    vm.wait_up()?;
+
+    // One that is not there any more, and one of another chipset than the handler's.
+    for (attempt, lost) in [(2, noted.replace(&newest, "pc-q35-1.99")), (3, noted.replace(r#""q35""#, r#""pc""#))] {
+        fs::write(&note, lost.replace(&newest, OLD_TYPE))?;
+        let vm = again(&node, &vm, &container, attempt)?;
+        ensure!(ensure_machine(&vm, "pc-q35-", &[])? == newest, "{lost}");
+        ensure!(fs::read_to_string(&note)? == noted, "{}", fs::read_to_string(&note)?);
+        node.cri.stop(&vm.container, Duration::ZERO)?;
+    }
+    node.cri.remove_sandbox(&vm.sandbox)?;
+    ensure!(!note.exists(), "{} is left", note.display());
+    Ok(())
 }
 
 fn boots_by_uefi(bed: &Bed) -> Result<()> {

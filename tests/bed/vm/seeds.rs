@@ -46,7 +46,7 @@ fn nothing_is_left() -> Result<()> {
 }
 
 /// The next attempt of the pod's container, with these annotations.
-fn again(node: &Node, vm: &Vm, container: &ContainerConfig, attempt: u32) -> Result<Vm> {
+pub(super) fn again(node: &Node, vm: &Vm, container: &ContainerConfig, attempt: u32) -> Result<Vm> {
     node.cri.stop(&vm.container, GRACE)?;
     let mut container = container.clone();
     container.metadata.get_or_insert_default().attempt = attempt;
