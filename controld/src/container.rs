@@ -62,14 +62,14 @@ use crate::hypervisor::{HvEvent, Offer};
 use crate::model::PodName;
 use crate::model::annotations::PodAnnotations;
 use crate::model::error::{Error, Kind, Result};
-use crate::model::plan::{Layer, RootDisk, RootLifetime};
+use crate::model::plan::{Firmware, Layer, RootDisk, RootLifetime};
 use crate::model::{
     Accelerator, CONTAINER_VERSION, Container, ContainerConfig, ContainerId, ContainerState, MachineId, Resources,
     Sandbox, SandboxState,
 };
 use crate::orphans::owned::disks_key;
 use crate::store::is_disk_full;
-use crate::volumes::{Base, VolumeError};
+use crate::volumes::{Base, UefiFirmware, VolumeError};
 
 /// The service. Clones share it.
 #[derive(Debug, Clone)]
@@ -211,6 +211,12 @@ impl Containers {
         let made = async {
             for other in &replaced {
                 self.actors.get(*other)?.replaced(create.config.attempt).await?;
+            }
+            if let Firmware::Uefi { secure_boot } = draft.hardware().firmware {
+                let firmware = UefiFirmware { secure_boot, loaders: offer.loaders.clone() };
+                let ready = self.uses.volumes.ready_uefi(&folder, firmware).await;
+                ready
+                    .map_err(|cause| Error::because(Kind::Internal, "UEFI's variables cannot be made ready", cause))?;
             }
             let disk = RootDisk { overlay: folder.overlay(), images, persistent };
             let container = Container {

@@ -10,6 +10,7 @@ mod files;
 mod machine;
 mod owner;
 mod root;
+mod uefi;
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -24,6 +25,7 @@ pub use self::files::{DiskUsage, disk_usage, make_dir};
 use self::files::{io_error, remove_dir, remove_file};
 pub use self::owner::{FORMAT, Kept, Owner};
 pub use self::root::{Base, Root};
+pub use self::uefi::{UefiFirmware, forget_uefi_variables, uefi_variables};
 
 /// More folders of one pod than anybody has left behind.
 const MAX_FOLDERS: usize = 100;

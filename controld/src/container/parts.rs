@@ -27,8 +27,8 @@ pub(super) enum Part {
     /// What QEMU, libvirt and virtiofsd say of the machine. No other machine has the name, so nobody else would remove it: libvirt's
     /// logrotate leaves small ones.
     LibvirtLog,
-    /// What UEFI remembers. libvirt makes it at the start, and removes it with the machine's definition, if it has one.
-    UefiVariables,
+    /// What UEFI remembered, of a machine that an earlier release started.
+    EarlierUefiVariables,
     /// With what a restarted libvirtd leaves of its own.
     Cgroup,
 }
@@ -41,7 +41,7 @@ impl Part {
         Self::Screen,
         Self::Agents,
         Self::LibvirtLog,
-        Self::UefiVariables,
+        Self::EarlierUefiVariables,
         Self::Cgroup,
     ];
 
@@ -61,7 +61,7 @@ impl Part {
                 uses.config.libvirt_log_dir.join(format!("{}.log", machine.domain)),
                 share::log(&uses.config, &machine.domain),
             ],
-            Self::UefiVariables => vec![uses.uefi_variables(machine.id)],
+            Self::EarlierUefiVariables => vec![uses.earlier_uefi_variables(machine.id)],
             Self::Cgroup => Vec::new(),
         }
     }

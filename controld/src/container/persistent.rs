@@ -40,7 +40,7 @@ use crate::model::Container;
 use crate::model::domain::RootNow;
 use crate::model::error::{Error, Kind, Result};
 use crate::model::plan::{BlockDevice, PersistentRoot};
-use crate::volumes::Base;
+use crate::volumes::{Base, forget_uefi_variables};
 
 /// How long a device may take to be opened, read or given a header.
 const DEVICE_DEADLINE: Duration = Duration::from_secs(60);
@@ -141,6 +141,11 @@ async fn copy(
     let begun = Written::begin(wanted.image, wanted.virtual_size);
     let (on, header) = (device.clone(), begun.clone());
     written(HEADER, DEVICE_DEADLINE, move || on.write(&header).map_err(not_had)).await?;
+    // The earlier disk is none any more. What breaks off here is done again with the copy.
+    let overlay = container.machine.root.overlay.clone();
+    off_reactor(move || forget_uefi_variables(&overlay))
+        .await
+        .map_err(|cause| Error::because(Kind::Internal, "what UEFI remembers of the earlier root disk stays", cause))?;
     let files: Vec<_> = (container.machine.root.images.iter())
         .map(|layer| ChainFile { path: layer.path.clone(), format: layer.format.clone() })
         .collect();

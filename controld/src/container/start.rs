@@ -26,10 +26,10 @@ use crate::container::console::{COMMAND_END, COMMAND_LOG, SERIAL_LOG};
 use crate::model::annotations::PodAnnotations;
 use crate::model::domain::{self, DomainSpec, Hostdev, Shared, WrapperEnv};
 use crate::model::error::{Error, Kind, Result};
-use crate::model::plan::{Firmware, Passed, PassedDevice};
+use crate::model::plan::{Passed, PassedDevice};
 use crate::model::{Container, Resources, Sandbox, SandboxState};
 use crate::tap::Armed;
-use crate::volumes::make_dir;
+use crate::volumes::{make_dir, uefi_variables};
 
 /// First PCI slot of `pcie.0` that vmwrapper's NICs take; the domain's own devices stay below.
 const FIRST_NIC_SLOT: usize = 0x10;
@@ -62,11 +62,6 @@ pub(super) async fn machine(
     // Of a start that failed.
     let end = uses.console_dir(container).join(COMMAND_END);
     remove(&end).map_err(|cause| io_failed("end of an earlier start not removed", cause))?;
-    let variables = uses.uefi_variables(container.machine.id);
-    if let (Firmware::Uefi { .. }, Some(dir)) = (container.machine.hardware.firmware, variables.parent()) {
-        make_dir(dir, 0o755)
-            .map_err(|cause| Error::because(Kind::Internal, "directory of UEFI's variables not made", cause))?;
-    }
     let follower = follow(uses, container).await.map_err(|cause| io_failed("pod's log not opened", cause))?;
 
     let started = async {
@@ -109,7 +104,7 @@ pub(super) async fn machine(
             console_log: uses.console_dir(container).join(SERIAL_LOG),
             command_log: uses.console_dir(container).join(COMMAND_LOG),
             command_end: end,
-            uefi_variables: variables.clone(),
+            uefi_variables: uefi_variables(&container.machine.root.overlay),
             pvpanic_pci: features.pvpanic_pci,
             memory_nodes: container.config.resources.as_ref().and_then(Resources::memory_nodes),
             locked_memory,

@@ -74,9 +74,9 @@ impl Uses {
         self.config.state_dir.join("console").join(container.machine.id.to_string())
     }
 
-    /// What a machine's UEFI remembers.
+    /// What a machine's UEFI remembered that an earlier release started: later ones keep it with the pod's disks.
     #[must_use]
-    pub fn uefi_variables(&self, id: MachineId) -> PathBuf {
+    pub fn earlier_uefi_variables(&self, id: MachineId) -> PathBuf {
         self.config.state_dir.join("nvram").join(format!("{id}.fd"))
     }
 

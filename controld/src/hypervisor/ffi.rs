@@ -357,13 +357,13 @@ impl Domain {
         done(unsafe { sys::virDomainDestroyFlags(self.0.as_ptr(), 0) })
     }
 
-    /// With all that libvirt keeps of it: what an admin saved would else keep the domain.
+    /// With all that libvirt keeps of it: what an admin saved would else keep the domain. UEFI's variables stay, which are the pod's.
     pub(super) fn undefine(&self, features: Features) -> Result<(), LibvirtError> {
         let tpm = if features.undefine_tpm { sys::VIR_DOMAIN_UNDEFINE_TPM } else { 0 };
         let all = sys::VIR_DOMAIN_UNDEFINE_MANAGED_SAVE
             | sys::VIR_DOMAIN_UNDEFINE_SNAPSHOTS_METADATA
             | sys::VIR_DOMAIN_UNDEFINE_CHECKPOINTS_METADATA
-            | sys::VIR_DOMAIN_UNDEFINE_NVRAM
+            | sys::VIR_DOMAIN_UNDEFINE_KEEP_NVRAM
             | tpm;
         // SAFETY: the domain is owned.
         done(unsafe { sys::virDomainUndefineFlags(self.0.as_ptr(), all) })

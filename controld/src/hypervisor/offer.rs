@@ -25,6 +25,8 @@ pub struct Offer {
     pub disk_buses: BTreeSet<String>,
     /// Firmwares that libvirt finds by itself: `efi`.
     pub firmwares: BTreeSet<String>,
+    /// Their files, among which libvirt chooses.
+    pub loaders: BTreeSet<String>,
     /// Whether one of them can boot securely.
     pub secure_boot: bool,
     /// Whether a TPM can be emulated.
@@ -160,6 +162,9 @@ impl Offer {
             [.., os, firmware, value] if os.tag == "os" && firmware.is("enum", "firmware") && value.tag == "value" => {
                 self.firmwares.insert(text.to_owned());
             }
+            [.., os, loader, value] if os.tag == "os" && loader.tag == "loader" && value.tag == "value" => {
+                self.loaders.insert(text.to_owned());
+            }
             [.., tpm, backend, value]
                 if tpm.tag == "tpm" && backend.is("enum", "backendModel") && value.tag == "value" =>
             {
@@ -187,6 +192,7 @@ mod tests {
         assert_eq!(offer.cpu_modes, set(&["custom", "host-model", "maximum"]));
         assert_eq!(offer.cpu_models, [("Westmere".into(), true), ("Broadwell".into(), false)].into());
         assert_eq!(offer.disk_buses, set(&["fdc", "sata", "scsi", "usb", "virtio"]));
+        assert_eq!(offer.loaders, set(&["/usr/share/OVMF/OVMF_CODE_4M.fd", "/usr/share/OVMF/OVMF_CODE_4M.ms.fd"]));
         assert_eq!((offer.firmwares, offer.secure_boot, offer.tpm), (set(&["efi"]), true, true));
         for other in ["", "no XML", "<capabilities><machine>x</machine></capabilities>", "<domainCapabilities>"] {
             assert_eq!(offer_of(other), None, "{other}");

@@ -7,6 +7,7 @@ use uuid::Uuid;
 use super::*;
 use crate::model::plan::RootLifetime;
 
+const OVMF: &str = "/usr/share/OVMF/OVMF_CODE_4M.ms.fd";
 /// As long as the pod.
 const LASTS: RootLifetime = RootLifetime::Pod;
 const ME: Uuid = Uuid::from_u128(1);
@@ -90,6 +91,43 @@ async fn a_pod_has_one_machine_type_as_long_as_its_handler_asks_for_the_same() {
     }
     std::fs::write(&note, include_str!("fixtures/machine.v1.json")).expect("written");
     assert_eq!(volumes.machine_type("uid-1", &q35).await, Some(old));
+    volumes.empty(&folder).await.expect("emptied");
+    assert_eq!(names(&folder.path), ["owner.json"]);
+}
+
+#[tokio::test]
+async fn what_uefi_remembers_lasts_as_long_as_its_firmware_and_the_root_disk() {
+    let dir = tempfile::tempdir().expect("tempdir");
+    let volumes = volumes(dir.path());
+    let folder = volumes.claim(&owner("uid-1")).expect("claimed");
+    let variables = uefi_variables(&folder.overlay());
+    let firmware = |secure_boot, loader: &str| UefiFirmware { secure_boot, loaders: [loader.to_owned()].into() };
+    let (secure, plain) = (firmware(true, OVMF), firmware(false, OVMF));
+    let ready = async |firmware: &UefiFirmware| {
+        std::fs::write(&variables, "left").expect("written");
+        volumes.ready_uefi(&folder, firmware.clone()).await.expect("ready");
+        variables.exists()
+    };
+    let note = folder.path.join("uefi.json");
+    std::fs::write(&note, include_str!("fixtures/uefi.v1.json")).expect("written");
+    assert!(ready(&secure).await, "of a volume");
+    // Whether a next VM finds what an earlier one has left.
+    made(&volumes, &folder, &base(dir.path(), "00")).await;
+    assert_eq!([ready(&secure).await, ready(&secure).await], [false, true], "an overlay");
+    made(&volumes, &folder, &base(dir.path(), "01")).await;
+    assert_eq!([ready(&secure).await, ready(&secure).await], [false, true], "another overlay, whoever is told of it");
+    assert_eq!([ready(&plain).await, ready(&plain).await], [false, true], "another firmware");
+    assert_eq!(
+        [ready(&firmware(false, "other.fd")).await, ready(&plain).await],
+        [false, false],
+        "the node has another one"
+    );
+    std::fs::write(&note, "{").expect("written");
+    assert_eq!([ready(&plain).await, ready(&plain).await], [false, true], "damaged");
+    // Of a later release: not ours to write over.
+    std::fs::write(&note, r#"{"version":2}"#).expect("written");
+    assert!(ready(&secure).await);
+    assert_eq!(std::fs::read_to_string(&note).expect("there"), r#"{"version":2}"#);
     volumes.empty(&folder).await.expect("emptied");
     assert_eq!(names(&folder.path), ["owner.json"]);
 }

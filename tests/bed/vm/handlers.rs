@@ -33,7 +33,6 @@ const STARTUP: &str = "\\vmlinuz initrd=\\initrd console=ttyS0,115200n8 quiet mi
 const TELL_FIRMWARE: &str = "#!/bin/sh\n[ -d /sys/firmware/efi ] && echo booted by UEFI, TPM $(cat /sys/class/tpm/tpm0/tpm_version_major) >/dev/console\n";
 /// Where libvirt keeps the state of TPMs.
 const SWTPM: &str = "/var/lib/libvirt/swtpm";
-const NVRAM: &str = "/var/lib/virtlet/nvram";
 /// Where the disks of pods are, each pod's in a folder of its UID.
 const VOLUMES: &str = "/var/lib/virtlet/volumes";
 /// A machine type that is not the newest of any QEMU that the bed has.
@@ -135,7 +134,7 @@ fn boots_by_uefi(bed: &Bed) -> Result<()> {
     let secure = create(&node, "secure", &image, "", &[])?;
     for (vm, word) in [(&uefi, "<loader readonly='yes' type='pflash'"), (&secure, "secure='yes'")] {
         node.cri.start(&vm.container)?;
-        let variables = Path::new(NVRAM).join(format!("{}.fd", vm.machine));
+        let variables = variables_of(vm)?;
         ensure!(variables.metadata()?.mode() & 0o077 == 0, "{} is open to others", variables.display());
         let kept = format!("{}</nvram>", variables.display());
         ensure_machine(vm, "pc-q35-", &["<os firmware='efi'>", word, &kept])?;
@@ -144,13 +143,27 @@ fn boots_by_uefi(bed: &Bed) -> Result<()> {
     uefi.wait_up()?;
     uefi.wait_log("booted by UEFI, TPM 2", BOOT_DEADLINE)?;
     ensure!(secure.info().is_err(), "an unsigned loader was started");
+    node.cri.stop(&uefi.container, Duration::ZERO)?;
+    node.cri.remove(&uefi.container)?;
+    let variables = variables_of(&uefi)?;
+    let remembered = fs::read(&variables)?;
+    let mut container = cri::container(&image, user_data(TELL_FIRMWARE));
+    container.metadata.get_or_insert_default().attempt = 1;
+    let id = node.cri.create(&uefi.sandbox, &container, &uefi.pod)?;
+    ensure!(fs::read(&variables)? == remembered, "the pod's UEFI variables are not those that its first VM left");
+    node.cri.start(&id)?;
+    let uefi = Vm { machine: node.cri.machine(&id)?, container: id, ..uefi };
+    uefi.wait_up()?;
     node.remove_vm(&uefi, Duration::ZERO)?;
     node.remove_vm(&secure, Duration::ZERO)?;
-    for dir in [NVRAM, SWTPM] {
-        let left = fs::read_dir(dir)?.count();
-        ensure!(left == 0, "{left} files are left in {dir}");
-    }
+    ensure!(!variables.exists(), "{} is left", variables.display());
+    let left = fs::read_dir(SWTPM)?.count();
+    ensure!(left == 0, "{left} files are left in {SWTPM}");
     Ok(())
+}
+
+fn variables_of(vm: &Vm) -> Result<PathBuf> {
+    Ok(Path::new(VOLUMES).join(&vm.pod.metadata.as_ref().context("no name")?.uid).join("uefi.fd"))
 }
 
 /// The tiny guest's image, whose kernel UEFI finds.
