@@ -21,6 +21,7 @@ mod machine;
 mod parts;
 mod persistent;
 pub(crate) mod plan;
+mod pod_dir;
 mod processors;
 mod reboots;
 mod remove;
@@ -139,7 +140,12 @@ impl Containers {
         self.check_seed(&sandbox, &create.config, &annotations, &handler, &draft).await?;
         if let Some(share) = draft.share().cloned() {
             let uses = self.uses.clone();
-            look(move || share::check(&uses.config, &share)).await?;
+            let (pod, of) = (sandbox.config.clone(), handler.clone());
+            look(move || {
+                pod_dir::check_subpaths(&share.mounts, &pod, &of.defaults)?;
+                share::check(&uses.config, &share)
+            })
+            .await?;
         }
         let wanted = draft.disks().to_owned();
         let disks = look(move || disks::Node::new().resolve(&wanted)).await?;

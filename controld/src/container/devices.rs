@@ -15,6 +15,7 @@ use sriov::Sysfs;
 
 pub(super) use self::agree::agree;
 use self::sort::Sort;
+use super::pod_dir;
 use crate::config::Handler;
 use crate::model::error::{Error, Kind, Result};
 use crate::model::plan::{CdiEdits, PassedDevice};
@@ -81,7 +82,7 @@ impl Node {
                 Sort::Group(number) => vfio::of_group(&self.sysfs, number),
                 Sort::File(name) => vfio::of_file(&self.sysfs, &name).map(|device| vec![device]),
                 Sort::Other => {
-                    if !is_volume(&node, uid) {
+                    if !pod_dir::is_block_volume(&node, uid) {
                         check_handler(&node, handler)?;
                     }
                     found.config.devices.push(device);
@@ -138,15 +139,9 @@ impl Node {
     }
 }
 
-/// Whether it is a block volume of the pod: kubelet has links to those in the pod's directory.
-fn is_volume(node: &str, uid: &str) -> bool {
-    let parts: Vec<_> = node.split('/').collect();
-    parts.windows(3).any(|three| three == ["pods", uid, "volumeDevices"])
-}
-
 /// # Errors
 /// When machines of this handler have no devices of the node.
-fn check_handler(what: &str, handler: &Handler) -> Result<()> {
+pub(super) fn check_handler(what: &str, handler: &Handler) -> Result<()> {
     if handler.defaults.host_devices != Some(false) {
         return Ok(());
     }

@@ -14,6 +14,7 @@ use proto::tap::{PodNet, QemuUser};
 use uuid::Uuid;
 
 use super::look::io_failed;
+use super::pod_dir;
 use super::remove::remove as remove_file;
 use crate::config::{Config, Handler};
 use crate::model::annotations::PodAnnotations;
@@ -68,11 +69,10 @@ fn firmware_path(config: &Config, machine: MachineId, name: FirmwareName) -> Pat
     config.run_dir.join("seed").join(format!("{machine}.{}", name.suffix))
 }
 
-/// The pod's name of the volume, if it is one that kubelet fills itself.
-pub(super) fn config_volume(mount: &Mount) -> Option<&str> {
-    let (dir, name) = mount.host_path.rsplit_once('/')?;
-    let (_, kind) = dir.rsplit_once('/')?;
-    KINDS.contains(&kind).then_some(name)
+/// The pod's name of the volume, if it is one that kubelet fills itself for the pod with this UID. One of another pod is a `hostPath`.
+pub(super) fn config_volume<'a>(mount: &'a Mount, uid: &str) -> Option<&'a str> {
+    let (_, name) = mount.host_path.rsplit_once('/')?;
+    KINDS.iter().any(|kind| pod_dir::is_volume(&mount.host_path, uid, kind, name)).then_some(name)
 }
 
 /// Whether the guest is not to see it.
@@ -87,7 +87,7 @@ pub(super) fn is_for_us(mount: &Mount) -> bool {
 pub(super) fn assemble(wishes: Wishes<'_>, agent: Option<&[u8]>) -> Result<Seed> {
     let Wishes { sandbox, container, annotations, handler, net, share, disks, instance } = wishes;
     let delivery = handler.defaults.delivery(annotations);
-    let sources = sources(container, annotations, delivery)?;
+    let sources = sources(sandbox, container, annotations, delivery)?;
     let (mounts, disks) =
         if handler.defaults.has_agent(annotations) { (Vec::new(), &[][..]) } else { (guest_mounts(share), disks) };
     let input = SeedInput {
@@ -161,13 +161,19 @@ fn write_private(path: &Path, contents: &[u8], qemu: QemuUser) -> io::Result<()>
     written
 }
 
-fn sources(container: &ContainerConfig, annotations: &PodAnnotations, delivery: ConfigDelivery) -> Result<Sources> {
+fn sources(
+    sandbox: &SandboxConfig,
+    container: &ContainerConfig,
+    annotations: &PodAnnotations,
+    delivery: ConfigDelivery,
+) -> Result<Sources> {
+    let of_kubelet = |mount| config_volume(mount, &sandbox.uid);
     let mut sources = Sources::default();
     for (key, name) in annotations.seed_volumes() {
         if sources.volumes.contains_key(name) {
             continue;
         }
-        let Some(mount) = container.mounts.iter().find(|mount| config_volume(mount) == Some(name)) else {
+        let Some(mount) = container.mounts.iter().find(|mount| of_kubelet(*mount) == Some(name)) else {
             let what = format!(
                 "annotation {key}: no volume {name:?} is mounted in this container that is a ConfigMap, a Secret, a projected \
                  volume or the downward API; mount it whole, at {FOR_US}/{name} if the guest is not to see it"
@@ -178,7 +184,7 @@ fn sources(container: &ContainerConfig, annotations: &PodAnnotations, delivery: 
     }
     if delivery == ConfigDelivery::Seed {
         for mount in container.mounts.iter().filter(|mount| mount.container_path != TOKEN && !is_for_us(mount)) {
-            if let Some(name) = config_volume(mount) {
+            if let Some(name) = of_kubelet(mount) {
                 sources.copies.push((mount.container_path.clone(), read(name, mount)?));
             }
         }

@@ -32,7 +32,7 @@ pub(super) const CASES: &[Case] =
     &[Case { name: "kubelet::a_deployment_of_machines_in_a_whole_cluster", deadline: DEADLINE, run }];
 
 fn run(bed: &Bed) -> Result<()> {
-    let node = Node::configured(bed, "handlers.virtlet.guest_agent = true")?;
+    let node = Node::configured(bed, "[handlers.virtlet]\nguest_agent = true\nhost_path = 'deny'")?;
     let image = node.images.offer("agent.qcow2", &tiny_with_agent(bed)?, Fault::None);
     let cluster = Cluster::start(bed)?;
     let mut plane = Controllers::start(bed, &cluster)?;
@@ -48,6 +48,7 @@ fn run(bed: &Bed) -> Result<()> {
     forwarded(bed, &plane, name)?;
     commanded(bed, &mut plane, name)?;
     mounted(&mut plane, name)?;
+    kept_out(&mut plane, &image)?;
     counted(&mut plane, name)?;
     resized(&node, &mut plane, name)?;
 
@@ -217,6 +218,35 @@ fn resized(node: &Node, plane: &mut Controllers, name: &str) -> Result<()> {
     let quota = quota.resources.and_then(|resources| resources.linux).map(|linux| linux.cpu_quota);
     ensure!(quota == Some(70_000), "controld has a quota of {quota:?}");
     Ok(())
+}
+
+/// kubelet binds a `subPath` of the node's own directory below the pod's, as those of volumes. It is none.
+fn kept_out(plane: &mut Controllers, image: &str) -> Result<()> {
+    let intruder = json!({
+        "apiVersion": "v1", "kind": "Pod", "metadata": {"name": "intruder"},
+        "spec": {
+            "runtimeClassName": "virtlet",
+            "containers": [{
+                "name": "vm", "image": image, "imagePullPolicy": "IfNotPresent",
+                "resources": {"limits": {"memory": "160Mi", "cpu": "500m"}},
+                "volumeMounts": [
+                    {"name": "app", "mountPath": "/etc/app"},
+                    {"name": "node", "mountPath": "/node", "subPath": "etc", "readOnly": true},
+                ],
+            }],
+            "volumes": [
+                {"name": "app", "configMap": {"name": "app"}},
+                {"name": "node", "hostPath": {"path": "/"}},
+            ],
+        },
+    });
+    plane.apply(&[intruder])?;
+    let query = ["get", "pod", "intruder", "-o", "jsonpath={.status.containerStatuses[0].state.waiting.message}"];
+    wait_for("refusal of the node's directory", STEP_DEADLINE, || {
+        let told = plane.kubectl(&query)?;
+        Ok(told.contains("volume mount at `/node`: a `hostPath` is not allowed").then_some(()))
+    })?;
+    plane.kubectl(&["delete", "pod", "intruder", "--wait=false"]).map(drop)
 }
 
 /// Of our runtime, with the memory that a machine takes beside its guest.

@@ -11,10 +11,11 @@ use proto::agent::SHARE_DIR;
 use proto::share::MAX_MOUNTS;
 
 use crate::config::MachineDefaults;
+use crate::container::pod_dir;
 use crate::container::seed::{self, TOKEN};
 use crate::model::annotations::PodAnnotations;
 use crate::model::error::{Error, Kind, Result};
-use crate::model::plan::{HostPath, Share, SharedFs, SharedMount};
+use crate::model::plan::{Share, SharedFs, SharedMount};
 use crate::model::seed::ConfigDelivery;
 use crate::model::{ContainerConfig, Mount, SandboxConfig};
 
@@ -42,7 +43,7 @@ pub(super) fn of(
     has_agent: bool,
 ) -> Result<Option<Share>> {
     let delivery = defaults.delivery(annotations);
-    let is_shown = |mount: &Mount| is_of_pod(mount, container) && is_delivered(mount, delivery);
+    let is_shown = |mount: &Mount| is_of_pod(mount, container) && is_delivered(mount, delivery, &sandbox.uid);
     let wanted = annotations.shared_fs.or(defaults.shared_fs.get().copied());
     let is_shared = match wanted {
         Some(way) => way == SharedFs::Virtiofs,
@@ -50,7 +51,8 @@ pub(super) fn of(
     };
     if !is_shared {
         // Said by the pod itself, it is not to go unheard.
-        let is_lost = |mount: &&Mount| is_shown(mount) && !is_token(mount) && seed::config_volume(mount).is_some();
+        let is_lost =
+            |mount: &&Mount| is_shown(mount) && !is_token(mount) && seed::config_volume(mount, &sandbox.uid).is_some();
         return match container.mounts.iter().find(is_lost) {
             Some(mount) if annotations.config_delivery == Some(ConfigDelivery::Share) => Err(invalid(format!(
                 "annotation virtlet.cloud/config-delivery: share: the guest does not see volumes, and so not that at `{}`; set \
@@ -63,7 +65,7 @@ pub(super) fn of(
     let mut mounts = Vec::new();
     for mount in container.mounts.iter().filter(|mount| is_shown(mount)) {
         check(mount, &mounts)?;
-        check_host_path(mount, sandbox, defaults)?;
+        pod_dir::check_host_path(mount, sandbox, defaults)?;
         mounts.push(SharedMount {
             source: mount.host_path.clone().into(),
             path: mount.container_path.clone(),
@@ -88,11 +90,11 @@ fn is_of_pod(mount: &Mount, container: &ContainerConfig) -> bool {
 }
 
 /// Whether it comes by the share, if it comes at all. The token does where there are copies of others, since it lapses.
-fn is_delivered(mount: &Mount, delivery: ConfigDelivery) -> bool {
+fn is_delivered(mount: &Mount, delivery: ConfigDelivery, uid: &str) -> bool {
     match delivery {
         ConfigDelivery::Share => true,
-        ConfigDelivery::Seed => is_token(mount) || seed::config_volume(mount).is_none(),
-        ConfigDelivery::None => seed::config_volume(mount).is_none(),
+        ConfigDelivery::Seed => is_token(mount) || seed::config_volume(mount, uid).is_none(),
+        ConfigDelivery::None => seed::config_volume(mount, uid).is_none(),
     }
 }
 
@@ -126,23 +128,6 @@ fn check(Mount { container_path: at, propagation, .. }: &Mount, others: &[Shared
     Ok(())
 }
 
-/// What kubelet makes for a pod is below the pod's own directory; all else is the node's.
-fn check_host_path(mount: &Mount, sandbox: &SandboxConfig, defaults: &MachineDefaults) -> Result<()> {
-    let policy = defaults.host_path.get().copied().unwrap_or(HostPath::Allow);
-    let parts: Vec<_> = Path::new(&mount.host_path).components().map(Component::as_os_str).collect();
-    let is_kubelets = parts.windows(2).any(|pair| pair == ["pods", sandbox.uid.as_str()]);
-    let why = match policy {
-        _ if is_kubelets => return Ok(()),
-        HostPath::Allow => return Ok(()),
-        HostPath::Readonly if mount.readonly => return Ok(()),
-        HostPath::Readonly => "may be read-only alone; set `readOnly`",
-        HostPath::Deny => "is not allowed; use another volume",
-    };
-    let (at, handler) = (&mount.container_path, &sandbox.runtime_handler);
-    let what = format!("volume mount at `{at}`: a `hostPath` {why} (runtime handler `{handler}`, `host_path`)");
-    Err(Error::new(Kind::Denied, what))
-}
-
 fn invalid(what: String) -> Error {
     Error::new(Kind::Invalid, what)
 }
@@ -151,6 +136,7 @@ fn invalid(what: String) -> Error {
 mod tests {
     use super::*;
     use crate::config::Given;
+    use crate::model::plan::HostPath;
 
     fn mount(path: &str) -> Mount {
         let host_path = if path == HOSTS.0 { "/var/lib/kubelet/pods/u/etc-hosts" } else { "/srv/x" };

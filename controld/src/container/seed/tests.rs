@@ -7,7 +7,7 @@ use tempfile::TempDir;
 use super::*;
 use crate::model::ProcessConfig;
 
-const POD: &str = "pods/6f0b/volumes";
+const POD: &str = "pods/u/volumes";
 
 /// kubelet's directory, with the volumes `site` (a ConfigMap), `keys` (a Secret), `token` and `data` (an `emptyDir`).
 struct Kubelet(TempDir);
@@ -54,7 +54,8 @@ fn annotations(pairs: &[(&str, &str)]) -> PodAnnotations {
 
 fn made(container: &ContainerConfig, pairs: &[(&str, &str)]) -> Result<Seed> {
     let net = PodNet { netns: "/run/netns/x".into(), nics: Vec::new(), dns: Dns::default() };
-    let (sandbox, handler) = (SandboxConfig { name: "vm".into(), ..SandboxConfig::default() }, Handler::default());
+    let (sandbox, handler) =
+        (SandboxConfig { name: "vm".into(), uid: "u".into(), ..SandboxConfig::default() }, Handler::default());
     let annotations = annotations(pairs);
     let wishes = Wishes {
         sandbox: &sandbox,
@@ -95,8 +96,17 @@ fn what_is_no_volume_of_kubelets_is_refused_by_its_annotation() {
         ("VirtletCloudInitUserDataSource", "absent"),
         ("VirtletSSHKeySource", "data"),
         ("VirtletFilesFromDataSource", "sit"),
+        ("VirtletFilesFromDataSource", "others"),
     ] {
-        let error = made(&kubelet.container(), &[(key, &format!("volume/{name}"))]).expect_err("refused").to_string();
+        let mut container = kubelet.container();
+        // A `hostPath`, which controld would read as root.
+        let host_path = kubelet.host("secret", "others").replace("pods/u/", "pods/w/");
+        container.mounts.push(Mount {
+            host_path,
+            container_path: "/run/virtlet/seed/others".into(),
+            ..Mount::default()
+        });
+        let error = made(&container, &[(key, &format!("volume/{name}"))]).expect_err("refused").to_string();
         assert!(
             error.starts_with(&format!("annotation {key}: no volume \"{name}\" is mounted in this container")),
             "{error}"
