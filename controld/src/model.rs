@@ -274,6 +274,9 @@ pub struct Mount {
     pub host_path: String,
     /// Read-only.
     pub readonly: bool,
+    /// And all that is mounted below it on the node.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub recursive_read_only: bool,
     pub selinux_relabel: bool,
     /// CRI's number of `MountPropagation`.
     pub propagation: i32,

@@ -1,10 +1,13 @@
 //! What the guest sees, gathered in one directory: mounts in a namespace that only this process and virtiofsd are in.
 
+use std::ffi::CString;
 use std::fs::{self, File};
 use std::io;
+use std::os::unix::ffi::OsStrExt as _;
 use std::os::unix::fs::DirBuilderExt as _;
 use std::path::{Path, PathBuf};
 
+use libc::{MOUNT_ATTR_RDONLY, mount_attr};
 use nix::errno::Errno;
 use nix::mount::{MsFlags, mount};
 use nix::sched::{CloneFlags, unshare};
@@ -33,6 +36,12 @@ pub(crate) enum BindError {
         entry: PathBuf,
         #[source]
         cause: io::Error,
+    },
+    #[error("`{}` not made read-only with all that is mounted below it", volume.display())]
+    ReadOnly {
+        volume: PathBuf,
+        #[source]
+        cause: Errno,
     },
     #[error("`{}` not mounted", volume.display())]
     Mount {
@@ -86,5 +95,29 @@ fn bind(wanted: &Bind, entry: &Path) -> Result<(), BindError> {
     let mut flags = MsFlags::MS_REMOUNT | MsFlags::MS_BIND | MsFlags::MS_NOSUID | MsFlags::MS_NODEV;
     flags.extend(kept.into_iter().filter(|(one, _)| has.contains(*one)).map(|(_, flag)| flag));
     flags.set(MsFlags::MS_RDONLY, wanted.read_only || flags.contains(MsFlags::MS_RDONLY));
-    mount(NOTHING, entry, NOTHING, flags, NOTHING).map_err(not_mounted)
+    mount(NOTHING, entry, NOTHING, flags, NOTHING).map_err(not_mounted)?;
+    if wanted.recursive {
+        let read_only = make_read_only(entry);
+        read_only.map_err(|cause| BindError::ReadOnly { volume: volume.clone(), cause })?;
+    }
+    Ok(())
+}
+
+/// With all that is mounted below it: mount_setattr(2), of Linux 5.12.
+fn make_read_only(entry: &Path) -> Result<(), Errno> {
+    let path = CString::new(entry.as_os_str().as_bytes()).map_err(|_nul| Errno::EINVAL)?;
+    let wanted = mount_attr { attr_set: MOUNT_ATTR_RDONLY, attr_clr: 0, propagation: 0, userns_fd: 0 };
+    #[expect(unsafe_code, reason = "nix does not have the call")]
+    // SAFETY: path and attributes live until the call returns, which keeps neither, and their size is said.
+    let called = unsafe {
+        libc::syscall(
+            libc::SYS_mount_setattr,
+            libc::AT_FDCWD,
+            path.as_ptr(),
+            libc::AT_RECURSIVE | libc::AT_SYMLINK_NOFOLLOW,
+            &raw const wanted,
+            size_of_val(&wanted),
+        )
+    };
+    Errno::result(called).map(drop)
 }

@@ -30,7 +30,7 @@ impl Node {
     }
 
     fn bind(&self, name: &str, read_only: bool) -> Bind {
-        Bind { source: self.dir.path().join(name), read_only, follows: false }
+        Bind { source: self.dir.path().join(name), read_only, recursive: false, follows: false }
     }
 
     fn shares(&self, virtiofsd: &Path, mounts: Vec<Bind>) -> Output {
@@ -42,6 +42,8 @@ impl Node {
     fn run(&self) -> Output {
         let mut command = Command::new("unshare");
         command.args(["--map-root-user", "--mount", FSWRAPPER, "--fd=7", "--shared-dir"]).arg(&self.shared);
+        // What the fake repeats of the shell is compared.
+        command.env("LC_ALL", "C");
         command.output().expect("runs")
     }
 
@@ -61,15 +63,43 @@ fn fails(output: &Output, code: i32, begins: &str) {
 #[test]
 fn volumes_are_entries_and_nothing_is_left_on_the_node() {
     let node = Node::new();
-    let mounts = vec![node.bind("config", true), node.bind("single", true), node.bind("link", false)];
+    // Each file and directory can be written to on the node, and of those that are bound read-only their binds say no.
+    let mounts = vec![
+        node.bind("config", true),
+        node.bind("single", true),
+        node.bind("link", false),
+        node.bind("single", false),
+    ];
     let output = node.shares(Path::new(FAKE), mounts);
     let said = String::from_utf8(output.stdout).expect("text");
     assert!(output.stderr.is_empty(), "{}", String::from_utf8_lossy(&output.stderr));
     let args: Vec<_> = said.lines().filter_map(|line| line.strip_prefix("arg ")).collect();
-    assert_eq!((args[0], args.last().copied()), ("--fd=7", node.shared.to_str()));
-    assert!(args.contains(&"--modcaps=-mknod:-setfcap") && args.contains(&"--sandbox=namespace"), "{said}");
+    let expected = [
+        "--fd=7",
+        "--sandbox=namespace",
+        "--seccomp=kill",
+        "--modcaps=-mknod:-setfcap",
+        "--inode-file-handles=never",
+        "--announce-submounts",
+        "--xattr",
+        "--cache=auto",
+        "--log-level=warn",
+        "--shared-dir",
+        node.shared.to_str().expect("text"),
+    ];
+    assert_eq!(args, expected, "each of them keeps a guest from something, or shows it what it needs");
     let seen: Vec<_> = said.lines().filter(|line| !line.starts_with("arg ")).collect();
-    assert_eq!(seen, ["0: a", "1: one file", "2: a", "2 is written to"]);
+    let expected = [
+        "0: a",
+        "0: Read-only file system",
+        "1: one file",
+        "1: Read-only file system",
+        "2: a",
+        "2 is written to",
+        "3: one file",
+        "3 is written to",
+    ];
+    assert_eq!(seen, expected);
     let mut names = node.names();
     names.sort();
     assert_eq!(names, [PID_FILE, FILE], "its mounts are its own");

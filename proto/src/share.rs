@@ -48,6 +48,9 @@ pub struct Bind {
     pub source: PathBuf,
     /// Whether the guest may only read it.
     pub read_only: bool,
+    /// Whether it may only read what is mounted below it on the node, too: then [`Self::follows`] is not set.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub recursive: bool,
     /// Whether what is mounted below it on the node later is seen, too.
     pub follows: bool,
 }
@@ -88,7 +91,7 @@ mod tests {
     use super::*;
 
     fn share(mounts: usize) -> Share {
-        let bind = Bind { source: "/srv/a b".into(), read_only: true, follows: false };
+        let bind = Bind { source: "/srv/a b".into(), read_only: true, recursive: true, follows: false };
         Share { virtiofsd: "/usr/libexec/virtiofsd".into(), mounts: vec![bind; mounts] }
     }
 

@@ -111,8 +111,12 @@ pub(super) fn prepare(config: &Config, container: &Container, share: &Share) -> 
     let dir = dir(config, container.machine.id);
     remove(&dir)?;
     DirBuilder::new().recursive(true).mode(0o700).create(&dir)?;
-    let bind =
-        |mount: &SharedMount| Bind { source: mount.source.clone(), read_only: mount.read_only, follows: mount.follows };
+    let bind = |SharedMount { source, path: _, read_only, recursive, follows }: &SharedMount| Bind {
+        source: source.clone(),
+        read_only: *read_only,
+        recursive: *recursive,
+        follows: *follows,
+    };
     let share =
         proto::share::Share { virtiofsd: config.virtiofsd.clone(), mounts: share.mounts.iter().map(bind).collect() };
     let mut file = OpenOptions::new().write(true).create_new(true).mode(0o600).open(dir.join(FILE))?;

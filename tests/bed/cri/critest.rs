@@ -79,6 +79,8 @@ const IN_GUESTS: &[&str] = &[
     "Container runtime should support adding volume and device runtime should support starting container with volume when",
     "Container Mount Propagation runtime should support mount propagation mount with 'rprivate'",
     "Container Mount Propagation runtime should support mount propagation mount with 'rslave'",
+    "Container Mount Readonly runtime should support readonly mounts should reject",
+    "Container Mount Readonly runtime should support readonly mounts should support recursive",
     "Security Context NamespaceOption runtime should support HostIpc is false",
     "Security Context NamespaceOption runtime should support PodPID",
     "Security Context bucket runtime should support Privileged is true",

@@ -28,8 +28,6 @@ const LEFT_OUT: &[(&str, &str)] = &[
         "Container Mount Readonly runtime should support readonly mounts should support non-recursive",
         "in a guest, what is mounted below a read-only volume is read-only, too",
     ),
-    ("Container Mount Readonly runtime should support readonly mounts should reject", NO_FEATURE),
-    ("Container Mount Readonly runtime should support readonly mounts should support recursive", NO_FEATURE),
     ("Container OOM", "no guest boots in 15 MiB"),
     (
         "Container runtime should support basic operations on container runtime should support listing stats for three created",

@@ -34,6 +34,9 @@ pub(super) const CASES: &[Case] = &[
     Case { name: "vm::volumes_that_no_guest_can_see_are_refused", deadline: DEADLINE, run: refused },
 ];
 
+/// Mounts of one pod, beside others.
+const MANY: usize = 32;
+
 /// Directories and files of the node, as kubelet makes them.
 struct Volumes {
     dir: PathBuf,
@@ -49,7 +52,7 @@ impl Volumes {
         }
         symlink("..1", volumes.dir.join("config/..data"))?;
         symlink("..data/key", volumes.dir.join("config/key"))?;
-        for name in ["data", "late/mounted"] {
+        for name in ["data", "late/mounted", "tree/below"] {
             fs::create_dir_all(volumes.dir.join(name))?;
         }
         fs::write(volumes.dir.join("secret"), "of the pod's")?;
@@ -60,6 +63,7 @@ impl Volumes {
         let late = volumes.dir.join("late").display().to_string();
         sh(&format!("mount --bind {late} {late}"))?;
         sh(&format!("mount --make-shared {late}"))?;
+        sh(&format!("mount -t tmpfs below {}", volumes.dir.join("tree/below").display()))?;
         Ok(volumes)
     }
 
@@ -70,13 +74,18 @@ impl Volumes {
 
     fn all(&self) -> Vec<Mount> {
         let follows = MountPropagation::PropagationHostToContainer.into();
-        vec![
+        [
             self.mount("config", "/etc/app", true),
             self.mount("data", "/data", false),
             self.mount("secret", "/etc/app-secret", true),
             self.mount("link", "/data/inner", true),
             Mount { propagation: follows, ..self.mount("late", "/late", false) },
+            self.mount("tree", "/tree", true),
+            Mount { recursive_read_only: true, ..self.mount("tree", "/whole-tree", true) },
         ]
+        .into_iter()
+        .chain((0..MANY).map(|n| self.mount("config", &format!("/many/{n}"), true)))
+        .collect()
     }
 }
 
@@ -124,6 +133,14 @@ fn seen(bed: &Bed) -> Result<()> {
         &format!("{OWNER} {OWNER} 600\nof the pod's"),
     )?;
     is_refused(bed, &vm, "echo x >/etc/app-secret", "Read-only file system")?;
+    // As many as a pod of a chart of many may have.
+    let all = (0..MANY).map(|n| format!("[ -e /many/{n}/key ] && echo {n}")).collect::<Vec<_>>().join("; ");
+    prints(bed, &vm, &all, &(0..MANY).map(|n| n.to_string()).collect::<Vec<_>>().join("\n"))?;
+    // Past what the agent has made of it: entries 5 and 6 are what the node gives.
+    prints(bed, &vm, "echo below >/run/virtlet/share/5/below/new && cat /tree/below/new", "below")?;
+    is_refused(bed, &vm, "echo x >/run/virtlet/share/5/new", "Read-only file system")?;
+    is_refused(bed, &vm, "echo x >/run/virtlet/share/6/below/new", "Read-only file system")?;
+    prints(bed, &vm, "cat /whole-tree/below/new", "below")?;
     // Deeper mounts lie on what is above them.
     is_refused(bed, &vm, "echo x >/data/inner/new", "Read-only file system")?;
 
@@ -192,6 +209,9 @@ fn ends(bed: &Bed) -> Result<()> {
 fn refused(bed: &Bed) -> Result<()> {
     let node = start(bed)?;
     let volumes = Volumes::new(bed)?;
+    // Not below the bed's directory: that is in `/tmp`, of which controld's unit has one of its own.
+    symlink("/run/pool", "/run/loop")?;
+    symlink("/run/loop", "/run/pool")?;
     let _socket = UnixListener::bind(volumes.dir.join("socket"))?;
     let pod = node.pod("refused")?;
     let sandbox = node.cri.run_sandbox(&pod)?;
@@ -199,6 +219,10 @@ fn refused(bed: &Bed) -> Result<()> {
     for (mounts, why) in [
         (vec![volumes.mount("socket", "/s", true)], "is a socket, which a guest cannot see"),
         (vec![Mount { host_path: "/srv/gone".into(), ..volumes.mount("", "/g", true) }], "is not there on the node"),
+        (
+            vec![Mount { host_path: "/run/loop".into(), ..volumes.mount("", "/l", true) }],
+            "Too many levels of symbolic links",
+        ),
         (vec![volumes.mount("data", "/proc/x", true)], "`/proc` is the guest's own"),
         (vec![volumes.mount("data", "/a", true), volumes.mount("late", "/a", true)], "two volume mounts at `/a`"),
         (vec![Mount { propagation: both, ..volumes.mount("data", "/a", false) }], "`Bidirectional`"),

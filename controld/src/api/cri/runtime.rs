@@ -168,8 +168,8 @@ impl RuntimeService for Runtime {
             info.insert("virtlet".into(), facts.to_string());
         }
         let handlers = std::iter::once(String::new()).chain(self.uses.config.handler_names());
-        let runtime_handlers =
-            handlers.map(|name| RuntimeHandler { name, features: Some(RuntimeHandlerFeatures::default()) }).collect();
+        let features = RuntimeHandlerFeatures { recursive_read_only_mounts: true, ..Default::default() };
+        let runtime_handlers = handlers.map(|name| RuntimeHandler { name, features: Some(features) }).collect();
         Ok(Response::new(StatusResponse {
             status: Some(RuntimeStatus { conditions: self.conditions().await }),
             info,

@@ -70,6 +70,7 @@ pub(super) fn of(
             source: mount.host_path.clone().into(),
             path: mount.container_path.clone(),
             read_only: mount.readonly,
+            recursive: mount.recursive_read_only,
             follows: mount.propagation == HOST_TO_CONTAINER,
         });
     }

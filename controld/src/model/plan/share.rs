@@ -30,6 +30,9 @@ pub struct SharedMount {
     pub path: String,
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub read_only: bool,
+    /// Whether it may only read what is mounted below it on the node, too.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub recursive: bool,
     /// Whether what is mounted below it on the node later is seen, too.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub follows: bool,

@@ -111,13 +111,11 @@ fn mount(mount: cri::Mount) -> Result<Mount> {
     if mount.recursive_read_only && (!mount.readonly || mount.propagation != PRIVATE) {
         return Err(invalid(format!("mount at `{at}` is recursively read-only, but not read-only and private")));
     }
-    if mount.recursive_read_only {
-        return Err(invalid(format!("mount at `{at}` cannot be recursively read-only on this runtime")));
-    }
     Ok(Mount {
         container_path: mount.container_path,
         host_path: mount.host_path,
         readonly: mount.readonly,
+        recursive_read_only: mount.recursive_read_only,
         selinux_relabel: mount.selinux_relabel,
         propagation: mount.propagation,
     })
@@ -220,6 +218,7 @@ fn echo_mount(mount: &Mount) -> cri::Mount {
         container_path: mount.container_path.clone(),
         host_path: mount.host_path.clone(),
         readonly: mount.readonly,
+        recursive_read_only: mount.recursive_read_only,
         selinux_relabel: mount.selinux_relabel,
         propagation: mount.propagation,
         ..Default::default()
