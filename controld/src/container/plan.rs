@@ -6,17 +6,19 @@ pub(crate) mod guest;
 pub(super) mod hardware;
 pub(super) mod persistent;
 mod promise;
-mod share;
+pub(in crate::container) mod share;
 mod size;
+mod volumes;
 
 pub(crate) use self::promise::promise;
+use self::volumes::Volumes;
 use crate::config::{Handler, MachineConfig};
 use crate::container::seed::guest_disks;
 use crate::hypervisor::Offer;
 use crate::model::annotations::PodAnnotations;
 use crate::model::domain;
-use crate::model::error::Result;
-use crate::model::plan::{Cgroup, Disk, Guest, Hardware, MachinePlan, Memory, Passed, RootDisk, Share};
+use crate::model::error::{Error, Result};
+use crate::model::plan::{Cgroup, Cpus, Disk, Guest, Hardware, MachinePlan, Memory, Passed, RootDisk, Share};
 use crate::model::seed::GuestDisk;
 use crate::model::{Accelerator, Applied, Container, ContainerConfig, MachineId, Resources, SandboxConfig};
 
@@ -39,7 +41,8 @@ pub(crate) struct Wishes<'a> {
 #[derive(Debug, Clone)]
 pub(super) struct Draft {
     id: MachineId,
-    size: size::Size,
+    cpus: Cpus,
+    memory: Memory,
     huge_page: Option<u64>,
     hardware: Hardware,
     smbios: Option<uuid::Uuid>,
@@ -68,6 +71,11 @@ pub(super) fn resized(
     size::again(&container.machine, container.applied(), before, wanted, accel, node)
 }
 
+/// What came out well; what did not is added to the problems.
+fn kept<T>(made: Result<T>, wrong: &mut Vec<Error>) -> Option<T> {
+    made.map_err(|error| wrong.push(error)).ok()
+}
+
 impl Draft {
     /// # Errors
     /// When there is no machine that is as it is wished.
@@ -80,21 +88,45 @@ impl Draft {
             max_memory: wishes.annotations.max_memory,
             handler: Some(&wishes.handler.defaults),
         };
-        let size = size::of(wanted, wishes.accel, &wishes.handler.defaults.on(wishes.node))?;
+        let sizes = wishes.handler.defaults.on(wishes.node);
+        // Each of them is told, but what can be known only of those that came out well.
+        let mut wrong = Vec::new();
+        let cpus = kept(size::cpus(wanted, &sizes), &mut wrong);
         let huge_page = wishes.container.resources.as_ref().and_then(|resources| Some(resources.huge_pages?.size));
-        let hardware = hardware::of(wishes.handler, wishes.annotations, wishes.offer, wishes.accel, size.cpus.max)?;
-        let cgroup = Cgroup::of(&wishes.sandbox.cgroup_parent, wishes.id)?;
-        let has_agent = wishes.handler.defaults.has_agent(wishes.annotations);
-        let root = persistent::of(wishes.container, wishes.annotations, wishes.handler)?;
-        let disks = disks::of(wishes.container, &hardware)?;
-        let emptydirs = &wishes.annotations.emptydir_disks;
-        let (files, container) = emptydir::of(emptydirs, wishes.sandbox, wishes.container, &disks, &hardware)?;
-        let share = share::of(wishes.sandbox, &container, wishes.annotations, &wishes.handler.defaults, has_agent)?;
+        let hardware = cpus.and_then(|cpus| {
+            kept(hardware::of(wishes.handler, wishes.annotations, wishes.offer, wishes.accel, cpus.max), &mut wrong)
+        });
+        let cgroup = kept(Cgroup::of(&wishes.sandbox.cgroup_parent, wishes.id), &mut wrong);
+        let root = kept(persistent::of(wishes.container, wishes.annotations, wishes.handler), &mut wrong);
+        let volumes = hardware.as_ref().and_then(|hardware| kept(Volumes::of(&wishes, hardware), &mut wrong));
+        let memory = cpus.and_then(|cpus| {
+            let parts = hardware.as_ref().zip(volumes.as_ref()).map(|(hardware, volumes)| volumes.parts(hardware));
+            kept(size::memory(wanted, cpus.boot, parts.unwrap_or_default(), wishes.accel, &sizes), &mut wrong)
+        });
+        let (Some(cpus), Some(memory), Some(hardware), Some(cgroup), Some(root), Some(volumes)) =
+            (cpus, memory, hardware, cgroup, root, volumes)
+        else {
+            return Err(Error::all(&wrong));
+        };
+        let Volumes { share, disks, files } = volumes;
         let all = (&disks[..], &files[..]);
         let guest =
             guest::of(wishes.sandbox, wishes.container, wishes.annotations, wishes.handler, share.as_ref(), all)?;
         let smbios = wishes.annotations.system_uuid;
-        Ok(Self { id: wishes.id, size, huge_page, hardware, smbios, cgroup, guest, share, root, disks, files })
+        Ok(Self {
+            id: wishes.id,
+            cpus,
+            memory,
+            huge_page,
+            hardware,
+            smbios,
+            cgroup,
+            guest,
+            share,
+            root,
+            disks,
+            files,
+        })
     }
 
     /// What its guest would find itself on.
@@ -104,7 +136,7 @@ impl Draft {
 
     /// The memory that it would have.
     pub(super) const fn memory(&self) -> Memory {
-        self.size.memory
+        self.memory
     }
 
     /// The volumes that its guest would see.
@@ -137,8 +169,8 @@ impl Draft {
         MachinePlan {
             id: self.id,
             domain: domain::name(self.id.uuid(), name),
-            cpus: self.size.cpus,
-            memory: self.size.memory,
+            cpus: self.cpus,
+            memory: self.memory,
             hardware: self.hardware,
             root,
             huge_page: self.huge_page,

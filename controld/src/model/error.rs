@@ -61,6 +61,14 @@ impl Error {
         Self { kind, action: what.into(), cause: Some(Box::new(cause)) }
     }
 
+    /// Several as one: the class of the first, and the texts of all.
+    #[must_use]
+    pub fn all(errors: &[Self]) -> Self {
+        let kind = errors.first().map_or(Kind::Internal, Self::kind);
+        let texts: Vec<String> = errors.iter().map(|error| common::Chain(error).to_string()).collect();
+        Self::new(kind, texts.join("; "))
+    }
+
     /// Its class.
     #[must_use]
     pub fn kind(&self) -> Kind {

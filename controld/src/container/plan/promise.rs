@@ -13,8 +13,8 @@ pub(crate) fn promise(wishes: Wishes<'_>) -> Result<Vec<Setting>> {
     let Wishes { container, annotations, handler, .. } = wishes;
     let draft = Draft::of(wishes)?;
     let made = Made {
-        cpus: draft.size.cpus,
-        memory: draft.size.memory,
+        cpus: draft.cpus,
+        memory: draft.memory,
         huge_page: draft.huge_page,
         hardware: &draft.hardware,
         share: draft.share.as_ref(),

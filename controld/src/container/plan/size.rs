@@ -7,7 +7,7 @@ use crate::config::{MachineConfig, MachineDefaults};
 use crate::model::Accelerator;
 use crate::model::Applied;
 use crate::model::error::{Error, Kind, Result};
-use crate::model::plan::{Cpus, MachinePlan, Memory};
+use crate::model::plan::{Cpus, Firmware, Hardware, MachinePlan, Memory};
 use crate::model::{HugePages, Resources};
 
 const MIB: u64 = 1 << 20;
@@ -22,6 +22,30 @@ const QEMU_VCPU: u64 = 8 * MIB;
 const QEMU_EMULATION: u64 = 192 * MIB;
 /// More of it for the guest's memory, as that one's divisor: page tables and the like.
 const QEMU_GUEST: u64 = 512;
+
+/// More of it for a screen.
+const QEMU_GRAPHICS: u64 = 32 * MIB;
+/// More of it, or beside it, for a firmware with flash memory, or a TPM's emulator.
+const QEMU_FIRMWARE: u64 = 24 * MIB;
+/// More of it for each [`DISKS`] disks that are begun.
+const QEMU_DISKS: u64 = 4 * MIB;
+/// That many disks.
+const DISKS: usize = 16;
+/// What virtiofsd takes beside QEMU.
+const VIRTIOFSD: u64 = 8 * MIB;
+
+/// What a machine has beside vCPUs and memory that memory is taken for.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub(super) struct Parts {
+    /// Volumes, by virtiofsd.
+    pub(super) share: bool,
+    /// Disks beside root disk and seed.
+    pub(super) disks: usize,
+    /// A screen.
+    pub(super) graphics: bool,
+    /// UEFI, a TPM or both.
+    pub(super) firmware: bool,
+}
 
 /// What a machine is to have.
 #[derive(Debug, Clone, Copy, Default)]
@@ -40,33 +64,37 @@ pub(super) struct Wanted<'a> {
     pub(super) handler: Option<&'a MachineDefaults>,
 }
 
-/// Size of a machine.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct Size {
-    pub(super) cpus: Cpus,
-    pub(super) memory: Memory,
-}
-
-/// The size of a machine: vCPUs are the CPU limit rounded up unless an annotation says otherwise, memory is the memory limit
-/// less what of QEMU's own the pod's overhead does not pay.
-pub(super) fn of(wanted: Wanted<'_>, accel: Accelerator, config: &MachineConfig) -> Result<Size> {
+/// The vCPUs of a machine: the CPU limit rounded up unless an annotation says otherwise.
+pub(super) fn cpus(wanted: Wanted<'_>, config: &MachineConfig) -> Result<Cpus> {
     let resources = wanted.resources;
     let handler = |of: fn(&MachineDefaults) -> Option<u16>| wanted.handler.and_then(of);
     let vcpus = wanted.vcpus.or_else(|| resources.and_then(Resources::cpus)).or(handler(|it| it.default_vcpus));
     let vcpus = vcpus.unwrap_or(config.default_vcpus).clamp(1, 255);
-    let limit = resources.and_then(|r| u64::try_from(r.memory_limit).ok()).filter(|limit| *limit > 0);
-    let huge_pages = resources.and_then(|resources| resources.huge_pages);
-    let qemu = QemuPart::of(vcpus, accel, config);
-    let memory = match (huge_pages, limit) {
-        (Some(pages), limit) => in_huge_pages(pages, limit, wanted.overhead, &qemu, config)?,
-        (None, Some(limit)) => guest_memory(limit, wanted.overhead, &qemu, config)?,
-        (None, None) => wanted.handler.and_then(|it| it.default_memory).unwrap_or(config.default_memory),
-    };
     // A handler's most is no limit of what a machine boots with.
     let max = wanted.max_vcpus.unwrap_or_else(|| handler(|it| it.max_vcpus).unwrap_or(vcpus).max(vcpus));
     if max < vcpus {
         return Err(below("vcpus", u64::from(max), &format!("{vcpus} vCPUs")));
     }
+    Ok(Cpus { boot: vcpus, max })
+}
+
+/// The memory of a machine: the memory limit less what of QEMU's own the pod's overhead does not pay.
+pub(super) fn memory(
+    wanted: Wanted<'_>,
+    vcpus: u16,
+    parts: Parts,
+    accel: Accelerator,
+    config: &MachineConfig,
+) -> Result<Memory> {
+    let resources = wanted.resources;
+    let limit = resources.and_then(|r| u64::try_from(r.memory_limit).ok()).filter(|limit| *limit > 0);
+    let huge_pages = resources.and_then(|resources| resources.huge_pages);
+    let qemu = QemuPart::of(vcpus, parts, accel, config);
+    let memory = match (huge_pages, limit) {
+        (Some(pages), limit) => in_huge_pages(pages, limit, wanted.overhead, &qemu, config)?,
+        (None, Some(limit)) => guest_memory(limit, wanted.overhead, &qemu, config)?,
+        (None, None) => wanted.handler.and_then(|it| it.default_memory).unwrap_or(config.default_memory),
+    };
     let max_memory = match (huge_pages, wanted.max_memory) {
         (Some(_), _) => memory,
         (None, Some(bytes)) => bytes / GRAIN * GRAIN,
@@ -78,7 +106,7 @@ pub(super) fn of(wanted: Wanted<'_>, accel: Accelerator, config: &MachineConfig)
     if max_memory < memory {
         return Err(below("memory", max_memory, &format!("{memory} bytes")));
     }
-    Ok(Size { cpus: Cpus { boot: vcpus, max }, memory: Memory { boot: memory, max: max_memory } })
+    Ok(Memory { boot: memory, max: max_memory })
 }
 
 fn below(what: &str, max: u64, boots: &str) -> Error {
@@ -115,7 +143,7 @@ pub(super) fn again(
         let what = "the huge pages of a running machine cannot be changed; restart the pod";
         return Err(Error::new(Kind::State, what));
     }
-    let qemu = QemuPart::of(vcpus, accel, config);
+    let qemu = QemuPart::of(vcpus, Parts::of_plan(plan), accel, config);
     let memory = match (has, limit.and_then(|limit| u64::try_from(limit).ok())) {
         (Some(pages), limit) => in_huge_pages(pages, limit, wanted.overhead, &qemu, config)?,
         (None, Some(limit)) => {
@@ -187,6 +215,31 @@ fn guest_memory(limit: u64, overhead: u64, qemu: &QemuPart, config: &MachineConf
     Err(Error::new(Kind::Invalid, what))
 }
 
+impl Parts {
+    /// Those of a machine that is planned.
+    fn of_plan(plan: &MachinePlan) -> Self {
+        Self::of(&plan.hardware, plan.share.is_some(), plan.disks.len())
+    }
+
+    /// Those of a machine with volumes by virtiofs, if it has a share, and so many disks beside root disk and seed.
+    pub(super) fn of(hardware: &Hardware, share: bool, disks: usize) -> Self {
+        Self {
+            share,
+            disks,
+            graphics: hardware.extras.graphics.is_some(),
+            firmware: hardware.tpm || hardware.firmware != Firmware::Bios,
+        }
+    }
+
+    /// What is taken for them.
+    fn bytes(self) -> u64 {
+        let Self { share, disks, graphics, firmware } = self;
+        let of = |is_there: bool, bytes| if is_there { bytes } else { 0 };
+        let disks = u64::try_from(disks.div_ceil(DISKS)).unwrap_or(u64::MAX).saturating_mul(QEMU_DISKS);
+        of(share, VIRTIOFSD) + disks + of(graphics, QEMU_GRAPHICS) + of(firmware, QEMU_FIRMWARE)
+    }
+}
+
 /// What QEMU takes beside its guest's memory.
 struct QemuPart {
     fixed: u64,
@@ -195,7 +248,7 @@ struct QemuPart {
 }
 
 impl QemuPart {
-    fn of(vcpus: u16, accel: Accelerator, config: &MachineConfig) -> Self {
+    fn of(vcpus: u16, parts: Parts, accel: Accelerator, config: &MachineConfig) -> Self {
         if let Some(fixed) = config.overhead {
             return Self { fixed, grows: false };
         }
@@ -203,7 +256,7 @@ impl QemuPart {
             Accelerator::Kvm => 0,
             Accelerator::Qemu => QEMU_EMULATION,
         };
-        Self { fixed: QEMU + QEMU_VCPU * u64::from(vcpus) + emulation, grows: true }
+        Self { fixed: QEMU + QEMU_VCPU * u64::from(vcpus) + emulation + parts.bytes(), grows: true }
     }
 
     /// The most memory that a guest may have of `all`.
@@ -221,6 +274,18 @@ impl QemuPart {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::model::plan::{Disk, DiskFile, DiskSource, Extras, Graphics, Serial, Share};
+
+    #[derive(Debug, PartialEq, Eq)]
+    struct Size {
+        cpus: Cpus,
+        memory: Memory,
+    }
+
+    fn of(wanted: Wanted<'_>, accel: Accelerator, config: &MachineConfig) -> Result<Size> {
+        let cpus = cpus(wanted, config)?;
+        Ok(Size { cpus, memory: memory(wanted, cpus.boot, Parts::default(), accel, config)? })
+    }
 
     fn resources(cpu_quota: i64, cpu_period: i64, memory_limit: i64) -> Resources {
         Resources { cpu_quota, cpu_period, memory_limit, ..Resources::default() }
@@ -286,10 +351,61 @@ mod tests {
             };
             let memory = of(wanted, accel, &config).expect("fits").memory.boot;
             assert_eq!(memory / MIB, memory_mib, "{limit} + {overhead}, {vcpus} vCPUs, {accel}, {set:?}");
-            let qemu = QemuPart::of(vcpus, accel, &config).beside(memory);
+            let qemu = QemuPart::of(vcpus, Parts::default(), accel, &config).beside(memory);
             let all = resources.memory_limit.cast_unsigned() + wanted.overhead;
             assert!(memory + qemu <= all, "{limit} + {overhead}: {memory} and {qemu} bytes");
         }
+    }
+
+    #[test]
+    fn each_part_of_a_machine_takes_its_memory_from_the_guest_when_it_is_made_and_when_it_is_resized() {
+        let hardware = Hardware { tpm: true, ..Hardware::default() };
+        let uefi = Hardware { firmware: Firmware::Uefi { secure_boot: false }, ..Hardware::default() };
+        let screen = Extras { graphics: Some(Graphics::Vnc), ..Extras::default() };
+        let share = Some(Share { mounts: Vec::new() });
+        let all = Hardware { extras: screen.clone(), ..uefi.clone() };
+        let with = |disks: u64, hardware: &Hardware, share: &Option<Share>| MachinePlan {
+            disks: (0..disks).map(disk).collect(),
+            hardware: hardware.clone(),
+            share: share.clone(),
+            memory: Memory { boot: 2048 * MIB, max: 4096 * MIB },
+            ..plan()
+        };
+        let none = Hardware::default();
+        for (plan, mib) in [
+            (with(0, &none, &None), 0),
+            (with(1, &none, &None), 4),
+            (with(16, &none, &None), 4),
+            (with(17, &none, &None), 8),
+            (with(0, &none, &share), 8),
+            (with(0, &hardware, &None), 24),
+            (with(0, &uefi, &None), 24),
+            (with(0, &Hardware { tpm: true, ..uefi.clone() }, &None), 24),
+            (with(0, &Hardware { extras: screen, ..none.clone() }, &None), 32),
+            (with(60, &all, &share), 80),
+        ] {
+            let parts = Parts::of_plan(&plan);
+            assert_eq!(parts.bytes(), mib * MIB, "{parts:?}");
+            // 50 + 8 + 2 and the parts, exactly.
+            let resources = resources(0, 0, (1024 + 60 + mib.cast_signed()) << 20);
+            let wanted = Wanted { resources: Some(&resources), ..Wanted::default() };
+            for (config, taken) in [
+                (MachineConfig::default(), 60 + mib),
+                // A number takes the formula's place.
+                (MachineConfig { overhead: Some(0), ..MachineConfig::default() }, 0),
+            ] {
+                let made = memory(wanted, 1, parts, Accelerator::Kvm, &config).expect("fits").boot;
+                assert_eq!(made / MIB, 1084 + mib - taken, "{parts:?}");
+                let now = Applied { vcpus: 1, memory: 2048 * MIB };
+                let resized = again(&plan, now, 1 << 40, wanted, Accelerator::Kvm, &config).expect("fits");
+                assert_eq!(resized.memory, made, "{parts:?}");
+            }
+        }
+    }
+
+    fn disk(number: u64) -> Disk {
+        let file = DiskFile { dir: "/d".into(), size: number, file_system: None };
+        Disk { serial: Serial::of_name("d"), source: DiskSource::File(file), path: "/d".into(), read_only: false }
     }
 
     #[test]
@@ -412,7 +528,7 @@ mod tests {
             domain: "vm".into(),
             cpus: Cpus { boot: 1, max: 3 },
             memory: Memory { boot: 400 * MIB, max: 800 * MIB },
-            hardware: crate::model::plan::Hardware::default(),
+            hardware: Hardware::default(),
             root,
             huge_page: None,
             smbios: None,

@@ -1,0 +1,76 @@
+//! How a guest has the volumes of its pod: as disks, or by a share. Pure, as the rest of the plan.
+
+use super::{Wishes, disks, emptydir, share, size};
+use crate::model::error::Result;
+use crate::model::plan::{Disk, Hardware, Share};
+
+/// A guest's volumes.
+#[derive(Debug, Clone)]
+pub(super) struct Volumes {
+    /// What is no disk.
+    pub(super) share: Option<Share>,
+    /// Block devices.
+    pub(super) disks: Vec<disks::Wanted>,
+    /// Files in emptyDirs.
+    pub(super) files: Vec<Disk>,
+}
+
+impl Volumes {
+    /// # Errors
+    /// When a volume cannot be had, or a guest could not tell two of them apart.
+    pub(super) fn of(wishes: &Wishes<'_>, hardware: &Hardware) -> Result<Self> {
+        let Wishes { sandbox, container, annotations, handler, .. } = wishes;
+        let disks = disks::of(container, hardware)?;
+        let (files, container) = emptydir::of(&annotations.emptydir_disks, sandbox, container, &disks, hardware)?;
+        let has_agent = handler.defaults.has_agent(annotations);
+        let share = share::of(sandbox, &container, annotations, &handler.defaults, has_agent)?;
+        Ok(Self { share, disks, files })
+    }
+
+    /// What of a machine with them takes memory beside its guest.
+    pub(super) fn parts(&self, hardware: &Hardware) -> size::Parts {
+        let Self { share, disks, files } = self;
+        let disks = disks.len() + files.len();
+        size::Parts::of(hardware, share.is_some(), disks)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::config::{Handler, MachineConfig};
+    use crate::container::seed::TOKEN;
+    use crate::model::annotations::PodAnnotations;
+    use crate::model::{Accelerator, ContainerConfig, MachineId, Mount, SandboxConfig};
+
+    fn mount(kind: &str, name: &str, path: &str) -> Mount {
+        let host_path = format!("/var/lib/kubelet/pods/u/volumes/kubernetes.io~{kind}/{name}");
+        Mount { container_path: path.into(), host_path, ..Mount::default() }
+    }
+
+    #[test]
+    fn memory_is_taken_for_what_is_there_and_for_nothing_else() {
+        let sandbox = SandboxConfig { uid: "u".into(), ..SandboxConfig::default() };
+        let said = [("virtlet.cloud/guest-agent", "true"), ("virtlet.cloud/emptydir-disks", "scratch=32Mi")];
+        let annotations = PodAnnotations::parse(&said.map(|(key, value)| (key.into(), value.into())).into());
+        let annotations = annotations.expect("right");
+        let disk_and_token = vec![mount("empty-dir", "scratch", "/scratch"), mount("projected", "token", TOKEN)];
+        let and_more = [disk_and_token.clone(), vec![mount("configmap", "site", "/site")]].concat();
+        for (mounts, share) in [(disk_and_token, false), (and_more, true)] {
+            let container = ContainerConfig { mounts, ..ContainerConfig::default() };
+            let wishes = Wishes {
+                id: MachineId::random(),
+                sandbox: &sandbox,
+                container: &container,
+                annotations: &annotations,
+                handler: &Handler::default(),
+                offer: None,
+                accel: Accelerator::Kvm,
+                node: &MachineConfig::default(),
+            };
+            let hardware = Hardware::default();
+            let parts = Volumes::of(&wishes, &hardware).expect("planned").parts(&hardware);
+            assert_eq!((parts.share, parts.disks), (share, 1));
+        }
+    }
+}
