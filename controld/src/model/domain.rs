@@ -176,9 +176,14 @@ impl DomainSpec {
     /// the same machine to its guest.
     #[must_use]
     pub fn smbios_uuid(&self) -> Uuid {
-        let of_root = self.root.map(|root| root.uuid);
-        self.plan.smbios.or(of_root).unwrap_or_else(|| Uuid::new_v5(&POD_NAMESPACE, self.pod_uid.as_bytes()))
+        smbios_uuid(self.plan.smbios, self.root.map(|root| root.uuid), &self.pod_uid)
     }
+}
+
+/// The UUID that a guest's firmware shows: what the pod says, else that of a root disk that outlives it, else one made of the pod's UID.
+#[must_use]
+pub fn smbios_uuid(said: Option<Uuid>, root: Option<Uuid>, pod_uid: &str) -> Uuid {
+    said.or(root).unwrap_or_else(|| Uuid::new_v5(&POD_NAMESPACE, pod_uid.as_bytes()))
 }
 
 /// libvirt's name of a container's machine: unique by the id, readable by the container's name.

@@ -8,6 +8,7 @@ use uuid::Uuid;
 use super::join::{self, Joined};
 use super::{SeedInput, json, network};
 use crate::model::annotations::SshKey;
+use crate::model::domain::smbios_uuid;
 
 /// The program of our agent, beside what is cloud-init's.
 pub(super) const AGENT: &str = "virtlet-agent";
@@ -43,7 +44,7 @@ pub(super) fn no_cloud(input: &SeedInput<'_>, keys: &[SshKey], joined: Joined) -
 /// For its data source ConfigDrive, and whatever else reads OpenStack's.
 ///
 /// cloud-init takes the drive's `uuid` for the instance-id, and trusts what it has kept, without another look at the drive, if that is the
-/// UUID of the machine's firmware. So it is made of the instance-id, and is never the firmware's.
+/// UUID of the machine's firmware. So it is made of the instance-id, and is never the firmware's, nor may the pod say so.
 pub(super) fn config_drive(input: &SeedInput<'_>, keys: &[SshKey], joined: Joined) -> Result<Drive, Reason> {
     const META_DATA: &str = "openstack/latest/meta_data.json";
     const NETWORK_DATA: &str = "openstack/latest/network_data.json";
@@ -52,6 +53,13 @@ pub(super) fn config_drive(input: &SeedInput<'_>, keys: &[SshKey], joined: Joine
     let given = input.annotations.meta_data.entries();
     let text = |key: &str| given.get(key).and_then(Value::as_str);
     let uuid = Uuid::new_v5(&Uuid::NAMESPACE_OID, super::instance_id(input).as_bytes());
+    let firmware = smbios_uuid(input.annotations.system_uuid, input.instance, input.uid);
+    if text("uuid").is_some_and(|given| Uuid::parse_str(given) == Ok(firmware)) {
+        return Err(Reason::new(format!(
+            "annotation VirtletCloudInitMetaData: `uuid` is the machine's own, {firmware}, by which cloud-init would not look at \
+             the seed again at later boots; give another one, or none"
+        )));
+    }
     let hostname = text("local-hostname").unwrap_or_else(|| super::hostname(input)).to_owned();
     let mut meta_data = Map::new();
     meta_data.insert("uuid".into(), uuid.to_string().into());

@@ -6,6 +6,7 @@ use common::Reason;
 use proto::tap::{Dns, Nic, NicKind, Tap};
 
 use super::*;
+use crate::model::domain::smbios_uuid;
 
 const KEY: &str = "ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAIIGY8yBGq0dNL3ZpV7c6vXTXQYV0sHSFdp7JzTQkzDq5 me";
 
@@ -331,6 +332,35 @@ fn a_drive_of_openstack_is_another_instance_when_the_pod_says_so() {
     assert_eq!((uuid(&[]).1, uuid(&[other]).1), ("vm".into(), "h".into()));
     let given = ("VirtletCloudInitMetaData", "uuid: 53008994-44c0-4017-ad44-9c49758083da");
     assert_eq!(uuid(&[given]).0, "53008994-44c0-4017-ad44-9c49758083da");
+}
+
+/// cloud-init would not look at the drive again.
+#[test]
+fn a_drive_of_openstack_never_has_the_uuid_of_the_machine() {
+    let (net, sources, given) = (net(), Sources::default(), "53008994-44c0-4017-ad44-9c49758083da");
+    let system = ("VirtletSystemUUID", given);
+    for (instance, pairs) in [
+        (None, &[][..]),
+        (None, &[system]),
+        (Some(Uuid::from_u128(0xd15c)), &[]),
+        (None, &[system, ("VirtletCloudInitMetaData", "instance-id: 53008994-44c0-4017-ad44-9c49758083da")]),
+    ] {
+        let said = annotations(pairs);
+        let firmware = smbios_uuid(said.system_uuid, instance, "6f0b");
+        let drive = |said: &PodAnnotations| {
+            assemble(&SeedInput { kind: SeedKind::ConfigDrive, instance, ..input(said, &net, &sources) })
+        };
+        let meta_data = file(&drive(&said).expect("seed"), "openstack/latest/meta_data.json");
+        let meta_data: Value = serde_json::from_str(&meta_data).expect("JSON");
+        assert_ne!(meta_data["uuid"], firmware.to_string());
+        // In capitals it is the same to cloud-init.
+        let same = format!("uuid: {}", firmware.to_string().to_uppercase());
+        let mut pairs = pairs.to_vec();
+        pairs.retain(|(key, _)| *key != "VirtletCloudInitMetaData");
+        pairs.push(("VirtletCloudInitMetaData", &same));
+        let refusal = drive(&annotations(&pairs)).expect_err("refused").to_string();
+        assert!(refusal.starts_with("annotation VirtletCloudInitMetaData: `uuid` is the machine's own"), "{refusal}");
+    }
 }
 
 #[test]
