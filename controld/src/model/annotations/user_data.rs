@@ -26,6 +26,8 @@ const SCRIPT: &str = "#!";
 /// cloud-init takes anything for MIME that has this within its first 4096 bytes.
 const MIME: &str = "mime-version:";
 const MIME_WITHIN: usize = 4096;
+/// Key of a cloud-config that says what is done with vendor-data.
+const VENDOR_DATA: &str = "vendor_data";
 /// What a file of gzip begins with.
 const GZIP: [u8; 2] = [0x1f, 0x8b];
 
@@ -125,6 +127,31 @@ impl UserData {
             Value::Null => Ok(Some(Map::new())),
             _ => Err(Problem::NotMap { line: 2 }),
         }
+    }
+
+    /// Whether it tells cloud-init to take nothing of vendor-data, as cloud-init reads that: a `vendor_data` that is no map is a no.
+    #[must_use]
+    pub fn refuses_vendor_data(&self) -> bool {
+        let (Format::CloudConfig(keys) | Format::Map(keys)) = &self.format else { return false };
+        if !keys.contains(VENDOR_DATA) {
+            return false;
+        }
+        let said = self.map().ok().flatten().and_then(|mut map| map.remove(VENDOR_DATA));
+        match said {
+            Some(Value::Object(said)) => said.get("enabled").is_some_and(|enabled| !is_true(enabled)),
+            Some(_) => true,
+            None => false,
+        }
+    }
+}
+
+/// `is_true` of cloud-init's `util.py`.
+fn is_true(value: &Value) -> bool {
+    match value {
+        Value::Bool(value) => *value,
+        Value::Number(number) => number.as_u64() == Some(1),
+        Value::String(text) => ["true", "1", "on", "yes"].contains(&text.trim().to_lowercase().as_str()),
+        _ => false,
     }
 }
 

@@ -3,12 +3,12 @@
 //! | the user gives | user-data | vendor-data |
 //! |---|---|---|
 //! | nothing | what is made | |
-//! | a cloud-config that has no key of what is made | the user's, byte for byte | what is made |
+//! | a cloud-config that has no key of what is made, or turns vendor-data off | the user's, byte for byte | what is made |
 //! | a cloud-config with such a key | both, merged; what is made comes first | |
 //! | any other format | the user's, byte for byte | what is made |
 //!
 //! cloud-init drops a key of vendor-data that user-data has, with all that is in a list there. Hence the third row, and that alone is
-//! written anew.
+//! written anew. Who turns vendor-data off wants nothing of ours: it is there, and cloud-init leaves it.
 
 use common::Reason;
 use serde_json::{Map, Value};
@@ -37,7 +37,7 @@ pub(super) fn join(user: Option<&UserData>, made: Map<String, Value>) -> Result<
         Format::CloudConfig(keys) | Format::Map(keys) => made.keys().find(|key| keys.contains(*key)),
         Format::Script | Format::Other => None,
     };
-    let Some(common) = common else {
+    let Some(common) = common.filter(|_| !user.refuses_vendor_data()) else {
         return Ok(Joined { user_data: user.for_cloud_init().into(), vendor_data: (!made.is_empty()).then_some(made) });
     };
     let cannot = |why: String| {

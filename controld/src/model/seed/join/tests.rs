@@ -65,6 +65,18 @@ fn a_key_in_common_makes_one_document_of_both() {
 }
 
 #[test]
+fn who_turns_vendor_data_off_has_nothing_of_ours_merged_in() {
+    for off in ["{enabled: false}", "{enabled: 'no'}", "{enabled: ~}", "false", "~", "[enabled]"] {
+        let text = format!("#cloud-config\nvendor_data: {off}\nwrite_files: [{{path: /users}}]  # mine\n");
+        assert_eq!(joined(&text).expect(off), (text, Some(made())));
+    }
+    for on in ["{enabled: true}", "{enabled: 'On'}", "{enabled: 1}", "{prefix: [nice]}"] {
+        let (merged, vendor_data) = joined(&format!("vendor_data: {on}\nwrite_files: [{{path: /users}}]\n")).expect(on);
+        assert!(vendor_data.is_none() && merged.contains("/made") && merged.contains("/users"), "{merged}");
+    }
+}
+
+#[test]
 fn what_cannot_be_merged_is_refused_with_its_line() {
     let refusal = |text: &str| joined(text).expect_err(text).to_string();
     let begin = "user-data has `write_files`, and cannot be merged with what is made for the pod: ";
