@@ -82,6 +82,8 @@ pub struct Config {
     /// Machines of the pods of runtime handlers, which a pod may name too.
     pub handlers: BTreeMap<String, MachineDefaults>,
     pub images: ImagesConfig,
+    /// By which ConfigMaps and Secrets are read that annotations name; without it none are.
+    pub seed_kubeconfig: Option<PathBuf>,
     /// Streaming server.
     pub streaming: StreamingConfig,
     pub metrics: MetricsConfig,
@@ -214,6 +216,7 @@ impl Config {
             ("guest_agent", Some(&self.guest_agent)),
             ("virtiofsd", Some(&self.virtiofsd)),
             ("fswrapper", Some(&self.fswrapper)),
+            ("seed_kubeconfig", self.seed_kubeconfig.as_ref()),
             ("images.dir", self.images.dir.as_ref()),
             ("images.kubeconfig", self.images.kubeconfig.as_ref()),
             ("images.translations_dir", Some(&self.images.translations_dir)),
@@ -320,6 +323,7 @@ impl Default for Config {
             machine: MachineConfig::default(),
             handlers: BTreeMap::new(),
             images: ImagesConfig::default(),
+            seed_kubeconfig: None,
             streaming: StreamingConfig::default(),
             metrics: MetricsConfig::default(),
             log: LogConfig::default(),

@@ -27,7 +27,7 @@ mod reboots;
 mod remove;
 mod resize;
 mod screen;
-mod seed;
+pub(crate) mod seed;
 mod share;
 mod sizes;
 mod start;
@@ -442,6 +442,7 @@ impl Containers {
         let Some(net) = sandbox.net.clone() else {
             return Err(Error::new(Kind::State, format!("sandbox `{}` has no network", sandbox.id)));
         };
+        let objects = self.uses.objects(&sandbox.config, annotations).await?;
         let (sandbox, config, annotations) = (sandbox.clone(), config.clone(), annotations.clone());
         let (handler, share, disks) = (handler.clone(), draft.share().cloned(), draft.guest_disks());
         // Which one is seen at the start.
@@ -451,6 +452,7 @@ impl Containers {
                 sandbox: &sandbox.config,
                 container: &config,
                 annotations: &annotations,
+                objects: &objects,
                 handler: &handler,
                 net: &net,
                 share: share.as_ref(),

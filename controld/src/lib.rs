@@ -13,6 +13,7 @@
 //! what reaches outside ([`hypervisor`], [`tap`], [`images`], [`volumes`], [`store`]) -> [`model`] (pure) and [`config`].
 
 pub mod api;
+mod cluster;
 pub mod config;
 pub mod container;
 pub mod daemon;

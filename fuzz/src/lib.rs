@@ -6,7 +6,7 @@
 
 use std::collections::BTreeMap;
 
-use controld::model::annotations::PodAnnotations;
+use controld::model::annotations::{PodAnnotations, Source};
 use controld::model::seed::{ConfigDelivery, SeedInput, SeedKind, Sources, Volume, VolumeFile, assemble, merge};
 use imagestore::provider::exercise;
 use imagestore::{ImageRef, Query};
@@ -132,7 +132,7 @@ fn cloud_config(bytes: &[u8]) {
     let net: PodNet = serde_json::from_str(NET).expect("a constant network");
     let file = VolumeFile { bytes: source.to_owned(), mode: 0o644 };
     let volume = Volume([("k".to_owned(), file)].into());
-    let sources = Sources { volumes: [("v".to_owned(), volume)].into(), ..Sources::default() };
+    let sources = Sources { named: [(Source::Volume("v".to_owned()), volume)].into(), ..Sources::default() };
     let env = ["A=1".to_owned()];
     let input = SeedInput { env: &env, ..seed_input(&annotations, &net, &sources) };
     let Ok(seed) = assemble(&input) else { return };

@@ -1,5 +1,6 @@
 //! Tier `vm`: the whole chain, with a real guest at its end.
 
+mod api_sources;
 mod cloud;
 mod console;
 mod disks;
@@ -24,26 +25,28 @@ mod volumes;
 
 use tests::case::Case;
 
+const TABLES: &[&[Case]] = &[
+    life::CASES,
+    api_sources::CASES,
+    ends::CASES,
+    failures::CASES,
+    full_disk::CASES,
+    handlers::CASES,
+    host_devices::CASES,
+    cloud::CASES,
+    console::CASES,
+    disks::CASES,
+    emptydirs::CASES,
+    networks::CASES,
+    pause::CASES,
+    resources::CASES,
+    roots::CASES,
+    secrets::CASES,
+    seeds::CASES,
+    starts::CASES,
+    volumes::CASES,
+];
+
 pub(crate) fn cases() -> impl Iterator<Item = Case> {
-    let tables: [&[Case]; 18] = [
-        life::CASES,
-        ends::CASES,
-        failures::CASES,
-        full_disk::CASES,
-        handlers::CASES,
-        host_devices::CASES,
-        cloud::CASES,
-        console::CASES,
-        disks::CASES,
-        emptydirs::CASES,
-        networks::CASES,
-        pause::CASES,
-        resources::CASES,
-        roots::CASES,
-        secrets::CASES,
-        seeds::CASES,
-        starts::CASES,
-        volumes::CASES,
-    ];
-    tables.into_iter().flatten().copied()
+    TABLES.iter().copied().flatten().copied()
 }

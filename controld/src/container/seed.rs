@@ -2,6 +2,7 @@
 //!
 //! Looked at when the container is made, and again at each start: what kubelet has changed in a volume since is in it then.
 
+pub(crate) mod api;
 mod volume;
 
 use std::fs::{File, OpenOptions};
@@ -17,7 +18,7 @@ use super::look::io_failed;
 use super::pod_dir;
 use super::remove::remove as remove_file;
 use crate::config::{Config, Handler};
-use crate::model::annotations::PodAnnotations;
+use crate::model::annotations::{PodAnnotations, Source};
 use crate::model::domain::FirmwareEntry;
 use crate::model::error::{Error, Kind, Result};
 use crate::model::plan::{Disk, DiskBus, Share};
@@ -38,6 +39,8 @@ pub(super) struct Wishes<'a> {
     pub(super) sandbox: &'a SandboxConfig,
     pub(super) container: &'a ContainerConfig,
     pub(super) annotations: &'a PodAnnotations,
+    /// What annotations name of the API.
+    pub(super) objects: &'a api::Objects,
     pub(super) handler: &'a Handler,
     pub(super) net: &'a PodNet,
     pub(super) share: Option<&'a Share>,
@@ -85,9 +88,9 @@ pub(super) fn is_for_us(mount: &Mount) -> bool {
 /// # Errors
 /// When a volume is not there or has not what it is to have, or what the pod wants cannot reach the guest.
 pub(super) fn assemble(wishes: Wishes<'_>, agent: Option<&[u8]>) -> Result<Seed> {
-    let Wishes { sandbox, container, annotations, handler, net, share, disks, instance } = wishes;
+    let Wishes { sandbox, container, annotations, handler, net, share, disks, instance, .. } = wishes;
     let delivery = handler.defaults.delivery(annotations);
-    let sources = sources(sandbox, container, annotations, delivery)?;
+    let sources = sources(wishes, delivery)?;
     let (mounts, disks) =
         if handler.defaults.has_agent(annotations) { (Vec::new(), &[][..]) } else { (guest_mounts(share), disks) };
     let input = SeedInput {
@@ -162,25 +165,24 @@ fn write_private(path: &Path, contents: &[u8], qemu: QemuUser) -> io::Result<()>
 }
 
 fn sources(
-    sandbox: &SandboxConfig,
-    container: &ContainerConfig,
-    annotations: &PodAnnotations,
+    Wishes { sandbox, container, annotations, objects, .. }: Wishes<'_>,
     delivery: ConfigDelivery,
 ) -> Result<Sources> {
     let of_kubelet = |mount| config_volume(mount, &sandbox.uid);
-    let mut sources = Sources::default();
-    for (key, name) in annotations.seed_volumes() {
-        if sources.volumes.contains_key(name) {
+    let mut sources = Sources { named: objects.clone(), copies: Vec::new() };
+    for (key, source) in annotations.seed_sources() {
+        let Source::Volume(name) = source else { continue };
+        if sources.named.contains_key(source) {
             continue;
         }
-        let Some(mount) = container.mounts.iter().find(|mount| of_kubelet(*mount) == Some(name)) else {
+        let Some(mount) = container.mounts.iter().find(|mount| of_kubelet(*mount) == Some(name.as_str())) else {
             let what = format!(
                 "annotation {key}: no volume {name:?} is mounted in this container that is a ConfigMap, a Secret, a projected \
                  volume or the downward API; mount it whole, at {FOR_US}/{name} if the guest is not to see it"
             );
             return Err(Error::new(Kind::Invalid, what));
         };
-        sources.volumes.insert(name.to_owned(), read(name, mount)?);
+        sources.named.insert(source.clone(), read(name, mount)?);
     }
     if delivery == ConfigDelivery::Seed {
         for mount in container.mounts.iter().filter(|mount| mount.container_path != TOKEN && !is_for_us(mount)) {

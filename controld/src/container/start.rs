@@ -1,10 +1,10 @@
 //! The start of a machine, step by step, and the way back.
 //!
-//! Order: the image is on the volume that is the root disk, if one is -> the turn to start a machine -> console directory and log (so that nothing is lost from power-on) -> seed ->
-//! what is shared with the guest is written down -> tapmanager is told who QEMU is and arms the pod -> define, with the token in the
-//! machine's environment -> libvirt starts it -> QEMU is moved into the pod's cgroup -> the seed is unlinked, QEMU has it open. A
-//! definition is made anew at every start, because the token is. The turn comes first because it may be long in coming: the token
-//! lapses, and libvirt shows it to whoever may read from it.
+//! Order: the image is on the volume that is the root disk, if one is -> what the seed needs of the cluster's API is read -> the turn to
+//! start a machine -> console directory and log (so that nothing is lost from power-on) -> seed -> what is shared with the guest is
+//! written down -> tapmanager is told who QEMU is and arms the pod -> define, with the token in the machine's environment -> libvirt
+//! starts it -> QEMU is moved into the pod's cgroup -> the seed is unlinked, QEMU has it open. A definition is made anew at every start, because the token is. The turn comes before that because
+//! it may be long in coming: the token lapses, and libvirt shows it to whoever may read from it.
 
 use std::io;
 use std::path::{Path, PathBuf};
@@ -18,6 +18,7 @@ use uuid::Uuid;
 use super::look::io_failed;
 use super::parts::libvirt_log;
 use super::remove::remove;
+use super::seed::api::Objects;
 use super::uses::Uses;
 use super::{confinement, disks, emptydir, persistent, screen, seed, share};
 use crate::container::agents;
@@ -47,15 +48,14 @@ pub(super) async fn machine(
     unwanted: &CancellationToken,
 ) -> Result<Option<Follower>> {
     let root = persistent::ready(uses, container, unwanted).await?;
+    // Before the turn: others are not to wait for the cluster's API.
+    let said = said(uses, container, unwanted).await?;
     let turn = uses.hypervisor.start_turn(unwanted).await?;
-    let sandbox = uses
-        .store
-        .sandbox(&container.sandbox)
-        .ok_or_else(|| Error::new(Kind::NotFound, format!("no sandbox `{}`", container.sandbox)))?;
+    let sandbox = sandbox_of(uses, container)?;
     if sandbox.state != SandboxState::Ready {
         return Err(Error::new(Kind::State, format!("sandbox `{}` was stopped", sandbox.id)));
     }
-    let net = sandbox.net.as_ref().ok_or_else(|| Error::new(Kind::State, "the sandbox has no network"))?;
+    let net = sandbox.net.as_ref().ok_or_else(no_network)?;
     let qemu = uses.qemu_user().await?;
     make_dir(&uses.console_dir(container), 0o755)
         .map_err(|cause| Error::because(Kind::Internal, "console directory not made", cause))?;
@@ -66,7 +66,7 @@ pub(super) async fn machine(
 
     let started = async {
         let instance = root.map(|root| root.uuid);
-        let seed = write_seed(uses, container, sandbox.clone(), net.clone(), qemu, instance).await?;
+        let seed = write_seed(uses, container, said, sandbox.clone(), qemu, instance).await?;
         let share = prepare_share(uses, container).await?;
         prepare_screen(uses, container, qemu).await?;
         let disks = container.machine.disks.clone();
@@ -228,17 +228,37 @@ fn read_agent(program: &Path) -> Result<Vec<u8>> {
     })
 }
 
+fn sandbox_of(uses: &Uses, container: &Container) -> Result<Arc<Sandbox>> {
+    let sandbox = uses.store.sandbox(&container.sandbox);
+    sandbox.ok_or_else(|| Error::new(Kind::NotFound, format!("no sandbox `{}`", container.sandbox)))
+}
+
+fn no_network() -> Error {
+    Error::new(Kind::State, "the sandbox has no network")
+}
+
+/// What the pod says, with what it names of the cluster's API as that is now.
+async fn said(uses: &Uses, container: &Container, unwanted: &CancellationToken) -> Result<(PodAnnotations, Objects)> {
+    let annotations = PodAnnotations::parse(&container.machine_annotations)
+        .map_err(|cause| Error::because(Kind::Invalid, "the pod cannot become a machine", cause))?;
+    let sandbox = sandbox_of(uses, container)?;
+    let objects = tokio::select! {
+        read = uses.objects(&sandbox.config, &annotations) => read?,
+        () = unwanted.cancelled() => return Err(Error::new(Kind::State, "the machine was stopped while its seed's sources were read")),
+    };
+    Ok((annotations, objects))
+}
+
 async fn write_seed(
     uses: &Uses,
     container: &Container,
+    (annotations, objects): (PodAnnotations, Objects),
     sandbox: Arc<Sandbox>,
-    net: PodNet,
     qemu: QemuUser,
     instance: Option<Uuid>,
 ) -> Result<seed::Written> {
-    let annotations = PodAnnotations::parse(&container.machine_annotations)
-        .map_err(|cause| Error::because(Kind::Invalid, "the pod cannot become a machine", cause))?;
     let handler = uses.config.handler(&sandbox.config.runtime_handler);
+    let net = sandbox.net.clone().ok_or_else(no_network)?;
     let (config, container) = (uses.config.clone(), container.clone());
     let disks = seed::guest_disks(&container.machine.disks, container.machine.hardware.disk_bus);
     off_reactor(move || {
@@ -247,6 +267,7 @@ async fn write_seed(
             sandbox: &sandbox.config,
             container: &container.config,
             annotations: &annotations,
+            objects: &objects,
             handler: &handler,
             net: &net,
             share: container.machine.share.as_ref(),

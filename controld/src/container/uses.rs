@@ -12,14 +12,16 @@ use crate::container::agents::Agents;
 use crate::container::claims::Claims;
 use crate::container::console::hub;
 use crate::container::reboots::Reboots;
+use crate::container::seed::api::{self, Objects};
 use crate::container::share::Shares;
 use crate::container::sizes::Sizes;
 use crate::hypervisor::Hypervisor;
 use crate::hypervisor::accelerator::AcceleratorChoice;
 use crate::hypervisor::cgroup::Cgroups;
 use crate::images::Images;
+use crate::model::annotations::PodAnnotations;
 use crate::model::error::Result;
-use crate::model::{Container, MachineId};
+use crate::model::{Container, MachineId, SandboxConfig};
 use crate::orphans::Orphans;
 use crate::store::Store;
 use crate::store::boot::Boot;
@@ -66,6 +68,14 @@ impl Uses {
         let user = self.hypervisor.qemu_user().await?;
         self.images.serve_to(user.gid).await?;
         Ok(user)
+    }
+
+    /// What a pod's annotations name of the cluster's API.
+    ///
+    /// # Errors
+    /// When it cannot be read.
+    pub(super) async fn objects(&self, sandbox: &SandboxConfig, annotations: &PodAnnotations) -> Result<Objects> {
+        api::read(self.config.seed_kubeconfig.as_deref(), &sandbox.namespace, annotations).await
     }
 
     /// Directory of the console of a container's machine.

@@ -8,13 +8,12 @@
 //! store says so in the log. No object is ever logged, as one may hold keys.
 
 use std::collections::BTreeSet;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::time::Duration;
 
 use futures_util::StreamExt as _;
 use imagestore::Mappings;
 use kube::api::{ApiResource, DynamicObject};
-use kube::config::{InferConfigError, KubeConfigOptions, Kubeconfig, KubeconfigError};
 use kube::runtime::watcher::{self, Event};
 use kube::{Api, Client};
 use tokio::sync::watch;
@@ -28,13 +27,13 @@ mod tests;
 use common::Chain;
 use crd::VirtletImageMapping;
 
+use crate::cluster::{AccessError, access};
 use crate::config::ImagesConfig;
 
 /// How long the daemon's start waits for the rules.
 const FIRST_LIST: Duration = Duration::from_secs(5);
 /// From a connection to the whole list.
 const LIST_DEADLINE: Duration = Duration::from_secs(30);
-const CONNECT_DEADLINE: Duration = Duration::from_secs(10);
 /// Silence after which a watch is dead: the server ends one of its own accord, and the client restarts it, before that.
 const WATCH_SILENCE: Duration = Duration::from_secs(360);
 /// Pause after a first failure; it doubles up to [`LONGEST_PAUSE`].
@@ -67,16 +66,9 @@ struct Cluster {
 /// Why a session ended.
 #[derive(Debug, thiserror::Error)]
 pub enum SessionError {
-    /// The named kubeconfig cannot be used.
-    #[error("failed to read kubeconfig `{}`", path.display())]
-    Kubeconfig {
-        path: PathBuf,
-        #[source]
-        cause: Box<KubeconfigError>,
-    },
-    /// There is none where one is looked for.
-    #[error("no cluster is known: name a kubeconfig in `images.kubeconfig`")]
-    Unknown(#[source] Box<InferConfigError>),
+    /// No way to it is known.
+    #[error(transparent)]
+    Access(#[from] AccessError),
     /// No client can be made of it.
     #[error("failed to make a client of the cluster")]
     Client(#[source] Box<kube::Error>),
@@ -113,7 +105,7 @@ pub enum WatchError {
 /// When they name a kubeconfig that cannot be used, or none where there must be one.
 pub async fn check(config: &ImagesConfig) -> Result<(), SessionError> {
     if config.kube_mappings {
-        access(config.kubeconfig.as_deref()).await?;
+        access(config.kubeconfig.as_deref(), WATCH_SILENCE).await?;
     }
     Ok(())
 }
@@ -166,27 +158,11 @@ async fn session(
     mappings: &Mappings,
     listed: &watch::Sender<bool>,
 ) -> Result<std::convert::Infallible, SessionError> {
-    let config = access(cluster.kubeconfig.as_deref()).await?;
+    let config = access(cluster.kubeconfig.as_deref(), WATCH_SILENCE).await?;
     let server = config.cluster_url.to_string();
     let client = Client::try_from(config).map_err(|cause| SessionError::Client(Box::new(cause)))?;
     let Err(cause) = follow(client, &cluster.namespace, mappings, listed).await;
     Err(SessionError::Server { server, cause })
-}
-
-/// Where the cluster is, and as whom we come.
-async fn access(kubeconfig: Option<&Path>) -> Result<kube::Config, SessionError> {
-    let mut config = match kubeconfig {
-        Some(path) => {
-            let unusable = |cause| SessionError::Kubeconfig { path: path.to_owned(), cause: Box::new(cause) };
-            let file = Kubeconfig::read_from(path).map_err(unusable)?;
-            kube::Config::from_custom_kubeconfig(file, &KubeConfigOptions::default()).await.map_err(unusable)?
-        }
-        None => kube::Config::infer().await.map_err(|cause| SessionError::Unknown(Box::new(cause)))?,
-    };
-    config.connect_timeout = Some(CONNECT_DEADLINE);
-    config.read_timeout = Some(WATCH_SILENCE);
-    config.write_timeout = Some(CONNECT_DEADLINE);
-    Ok(config)
 }
 
 /// Lists, then watches.

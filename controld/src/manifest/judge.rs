@@ -9,6 +9,7 @@ use crate::config::{Accel, Config, Handler};
 use crate::container::explain::Setting;
 use crate::container::plan::guest::check_sysctls;
 use crate::container::plan::{Wishes, promise};
+use crate::container::seed::api;
 use crate::model::annotations::PodAnnotations;
 use crate::model::error::Error;
 use crate::model::{Accelerator, MachineId, SandboxConfig};
@@ -96,6 +97,9 @@ impl Verdict {
         annotations: &PodAnnotations,
     ) {
         if let Err(error) = check_sysctls(sandbox, annotations, &handler.defaults) {
+            self.problems.push(error.to_string());
+        }
+        if let Err(error) = api::check(config.seed_kubeconfig.as_deref(), annotations) {
             self.problems.push(error.to_string());
         }
         let accel = if config.machine.accel == Accel::Qemu { Accelerator::Qemu } else { Accelerator::Kvm };

@@ -27,7 +27,7 @@ use uuid::Uuid;
 pub use self::emptydir::EmptyDirDisk;
 pub use self::policy::AnnotationPolicy;
 use self::reader::Reader;
-pub use self::source::{SshKeySource, UserDataSource};
+pub use self::source::{Source, SshKeySource, UserDataSource};
 pub use self::ssh_keys::SshKey;
 pub(super) use self::ssh_keys::parse as ssh_keys_of;
 pub use self::user_data::UserData;
@@ -77,7 +77,7 @@ pub struct PodAnnotations {
     /// Where the keys before those come from.
     pub ssh_key_source: Option<SshKeySource>,
     /// Name of the volume whose keys are files of the guest.
-    pub files_source: Option<String>,
+    pub files_source: Option<Source>,
     /// Kind of the seed; `None` is the runtime handler's.
     pub seed: Option<SeedKind>,
     /// How the guest comes by ConfigMaps, Secrets and the like; `None` is the runtime handler's way.
@@ -154,10 +154,8 @@ pub(super) enum Problem {
     Together { other: String },
     #[error("without {other}")]
     Without { other: &'static str },
-    #[error("must be configmap/NAME, secret/NAME or volume/NAME")]
+    #[error("must be volume/NAME, configmap/NAME or secret/NAME")]
     NotSource,
-    #[error("API sources are off on this node; mount it and use volume/NAME")]
-    NoApi,
     #[error("{0}")]
     NotNetworks(String),
     #[error("{0}")]
@@ -217,7 +215,7 @@ impl PodAnnotations {
             overwrite: reader.read(keys::OVERWRITE, reader::switch).unwrap_or_default(),
             ssh_keys: reader.read(keys::SSH_KEYS, ssh_keys::parse).unwrap_or_default(),
             ssh_key_source: reader.read(keys::SSH_KEY_SOURCE, source::keys),
-            files_source: reader.read(keys::FILES_SOURCE, source::volume),
+            files_source: reader.read(keys::FILES_SOURCE, source::whole),
             seed: reader.read(keys::SEED_TYPE, named(SeedKind::ALL, SeedKind::word)),
             config_delivery: reader.read(keys::CONFIG_DELIVERY, named(ConfigDelivery::ALL, ConfigDelivery::word)),
             networks: reader.read(keys::NETWORKS, networks::parse).unwrap_or_default(),
@@ -234,12 +232,12 @@ impl PodAnnotations {
         reader.finish(parsed)
     }
 
-    /// The volumes that the seed is made of, by the annotations that name them.
+    /// What the seed is made of, by the annotations that name it.
     #[must_use]
-    pub fn seed_volumes(&self) -> Vec<(&'static str, &str)> {
-        let user_data = self.user_data_source.as_ref().map(|source| (keys::SOURCE, source.volume.as_str()));
-        let ssh_keys = self.ssh_key_source.as_ref().map(|source| (keys::SSH_KEY_SOURCE, source.volume.as_str()));
-        let files = self.files_source.as_deref().map(|volume| (keys::FILES_SOURCE, volume));
+    pub fn seed_sources(&self) -> Vec<(&'static str, &Source)> {
+        let user_data = self.user_data_source.as_ref().map(|from| (keys::SOURCE, &from.source));
+        let ssh_keys = self.ssh_key_source.as_ref().map(|from| (keys::SSH_KEY_SOURCE, &from.source));
+        let files = self.files_source.as_ref().map(|source| (keys::FILES_SOURCE, source));
         [user_data, ssh_keys, files].into_iter().flatten().collect()
     }
 }
@@ -303,12 +301,12 @@ fn named<T: Copy>(all: &'static [T], name: fn(T) -> &'static str) -> impl Fn(&st
 }
 
 fn user_data_source(reader: &mut Reader<'_>) -> Option<UserDataSource> {
-    let volume = reader.read(keys::SOURCE, source::volume);
+    let source = reader.read(keys::SOURCE, source::whole);
     let key = reader.read(keys::SOURCE_KEY, |text| Ok(text.to_owned()));
     let is_base64 = reader.read(keys::SOURCE_ENCODING, source::is_base64).unwrap_or_default();
     reader.refuse_without(keys::SOURCE_KEY, keys::SOURCE);
     reader.refuse_without(keys::SOURCE_ENCODING, keys::SOURCE);
-    Some(UserDataSource { volume: volume?, key, is_base64 })
+    Some(UserDataSource { source: source?, key, is_base64 })
 }
 
 /// Virtlet's switch and our key say one thing; the switch turned off says nothing.

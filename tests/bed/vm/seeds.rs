@@ -5,14 +5,14 @@ use std::fs;
 use std::time::Duration;
 
 use anyhow::{Context as _, Result, ensure};
-use proto::cri::{ContainerConfig, ContainerState, KeyValue, LinuxContainerResources, PodSandboxConfig};
+use proto::cri::{ContainerConfig, ContainerState, KeyValue, LinuxContainerResources, Mount, PodSandboxConfig};
 use tests::case::{Bed, Case};
 use tests::command::{Ended, TOOL_DEADLINE, command, finish};
 use tests::cri;
 use tests::kubelet_volumes::PodVolumes;
 use tests::node::{BOOT_DEADLINE, CRI_SOCKET, Node, Vm};
 use tests::wait::wait_for;
-use tonic::Code;
+use tonic::{Code, Status};
 
 const GRACE: Duration = Duration::from_secs(60);
 /// Half a minute alone, and twice that on a busy machine; cloud-init goes on for as long again.
@@ -132,7 +132,6 @@ fn refused(bed: &Bed) -> Result<()> {
     let large = "#".repeat((2 << 20) + 1);
     for (files, pairs, why) in [
         (None, &[source][..], "no volume \"v\" is mounted in this container"),
-        (Some(("a", "x")), &[("VirtletSSHKeySource", "secret/v")], "API sources are off on this node"),
         (
             Some(("a", "x")),
             &[source, ("VirtletCloudInitUserDataSourceKey", "b")],
@@ -156,6 +155,26 @@ fn refused(bed: &Bed) -> Result<()> {
         let Err(error) = node.cri.create(&sandbox, &container, &pod) else { anyhow::bail!("not refused: {why}") };
         ensure!(error.code() == Code::InvalidArgument && error.message().contains(why), "{error}, not {why}");
     }
+    let refusal = |pairs: &[(&str, &str)], mounts: Vec<Mount>| -> Result<Status> {
+        let container = ContainerConfig { mounts, ..cri::container(&image, annotations(pairs)) };
+        let pod = PodSandboxConfig { annotations: container.annotations.clone(), ..node.pod("refused")? };
+        node.cri.create(&sandbox, &container, &pod).err().context("not refused")
+    };
+    let error = refusal(&[("VirtletSSHKeySource", "secret/v")], Vec::new())?;
+    ensure!(error.code() == Code::PermissionDenied && error.message().contains("API sources are off"), "{error}");
+    // Each file, and all of them, are short enough for a volume.
+    let content = "#".repeat((1 << 20) - 1);
+    let files: Vec<_> = (0..13)
+        .flat_map(|n| {
+            let file = [("", content.clone()), ("_path", format!("/srv/{n}")), ("_encoding", "plain".to_owned())];
+            file.map(|(what, text)| (format!("f{n}{what}"), text))
+        })
+        .collect();
+    let files: Vec<_> = files.iter().map(|(key, text)| (key.as_str(), text.as_str())).collect();
+    let mounts = vec![volumes.fill("configmap", "large", &files, "/run/virtlet/seed/large")?];
+    let error = refusal(&[("VirtletFilesFromDataSource", "volume/large")], mounts)?;
+    let said = error.message().contains("cloud-init seed is 17.4 MiB, limit 16 MiB; use a volume");
+    ensure!(error.code() == Code::InvalidArgument && said, "{error}");
     nothing_is_left()?;
     node.cri.remove_sandbox(&sandbox)?;
     Ok(())

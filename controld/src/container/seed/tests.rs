@@ -61,6 +61,7 @@ fn made(container: &ContainerConfig, pairs: &[(&str, &str)]) -> Result<Seed> {
         sandbox: &sandbox,
         container,
         annotations: &annotations,
+        objects: &api::Objects::new(),
         handler: &handler,
         net: &net,
         share: None,

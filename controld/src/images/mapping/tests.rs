@@ -156,7 +156,7 @@ async fn a_kubeconfig_that_cannot_be_used_is_named() {
     let path = dir.path().join("config");
     for text in ["", "{", "users: [{name: u, user: {token: secret}}]\ncurrent-context: none"] {
         std::fs::write(&path, text).expect("written");
-        let error = access(Some(&path)).await.expect_err("unusable");
+        let error = access(Some(&path), WATCH_SILENCE).await.expect_err("unusable");
         let said = Chain(&error).to_string();
         assert!(said.starts_with(&format!("failed to read kubeconfig `{}`", path.display())), "{said}");
         assert!(!said.contains("secret"), "{said}");

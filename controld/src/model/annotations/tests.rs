@@ -116,15 +116,14 @@ fn each_rule_has_its_text() {
         &[("VirtletCPUModel", "host,+vmx")],
         &[("VirtletLibvirtCPUSetting", "mode: custom")],
         &[("VirtletCloudInitImageType", "floppy")],
-        &[("VirtletCloudInitUserDataSource", "configmap/x")],
         &[("VirtletCloudInitUserDataSource", "pvc/x")],
         &[("VirtletCloudInitUserDataSource", "volume/")],
         &[("VirtletCloudInitUserDataSourceKey", "k")],
         &[("VirtletCloudInitUserDataSource", "volume/v"), ("VirtletCloudInitUserDataSourceEncoding", "gzip")],
         &[("VirtletCloudInitUserDataSourceEncoding", "base64")],
         &[("VirtletCloudInitUserDataOverwrite", "yes")],
-        &[("VirtletSSHKeySource", "secret/x")],
-        &[("VirtletFilesFromDataSource", "configmap/x")],
+        &[("VirtletSSHKeySource", "secret/")],
+        &[("VirtletFilesFromDataSource", "configmap/a/b")],
         &[("VirtletChown9pfsMounts", "1")],
         &[("VirtletForceDHCPNetworkConfig", "True")],
         &[("VirtletVMIdentitySet", "x")],
@@ -176,6 +175,6 @@ fn all_problems_are_told_at_once() {
     assert_eq!(
         line,
         "annotation VirtletDiskDriver: \"ide\" is not one of virtio, scsi, sata; \
-         annotation VirtletSSHKeySource: must be configmap/NAME, secret/NAME or volume/NAME; annotation virtlet.cloud/vcpu-count: 0 is below 1"
+         annotation VirtletSSHKeySource: must be volume/NAME, configmap/NAME or secret/NAME; annotation virtlet.cloud/vcpu-count: 0 is below 1"
     );
 }

@@ -1,4 +1,5 @@
-//! What a seed is made of beside annotations: volumes of the pod, as they were read once. Pure; `container::seed` reads them.
+//! What a seed is made of beside annotations: volumes of the pod, ConfigMaps and Secrets, as they were read once. Pure; `container::seed` reads
+//! them.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -10,7 +11,7 @@ use serde_json::{Map, Value, json};
 
 use super::join;
 use super::{MAX_USER_DATA, within};
-use crate::model::annotations::{PodAnnotations, SshKey, UserData, UserDataSource, ssh_keys_of};
+use crate::model::annotations::{PodAnnotations, Source, SshKey, SshKeySource, UserData, UserDataSource, ssh_keys_of};
 use crate::model::yaml;
 
 /// Longest content of a file of the guest that a seed brings, in bytes.
@@ -21,12 +22,12 @@ const FILE_MODE: u32 = 0o644;
 const PATH: &str = "_path";
 const ENCODING: &str = "_encoding";
 
-/// Volumes of the pod, as they were read once.
+/// Volumes of the pod and objects of its namespace, as they were read once.
 #[derive(Debug, Clone, Default)]
 pub struct Sources {
-    /// Those that annotations name, by their names.
-    pub volumes: BTreeMap<String, Volume>,
-    /// Those whose files the guest gets copies of, each with the directory that they are to be in.
+    /// What annotations name.
+    pub named: BTreeMap<Source, Volume>,
+    /// Volumes whose files the guest gets copies of, each with the directory that they are to be in.
     pub copies: Vec<(String, Volume)>,
 }
 
@@ -72,28 +73,26 @@ impl Sources {
     }
 
     /// The user-data of a source: one key as it is, or all keys as those of a cloud-config.
-    fn base(&self, UserDataSource { volume, key, is_base64 }: &UserDataSource) -> Result<UserData, Reason> {
-        let files = self.volume(volume);
+    fn base(&self, UserDataSource { source, key, is_base64 }: &UserDataSource) -> Result<UserData, Reason> {
+        let files = self.read(source);
         let wrong = |what: String| Reason::new(format!("annotation VirtletCloudInitUserDataSource: {what}"));
         let decoded = |key: &str, bytes: &[u8]| match is_base64 {
-            true => decode(bytes).ok_or_else(|| wrong(format!("key {key:?} of volume/{volume} is not valid base64"))),
+            true => decode(bytes).ok_or_else(|| wrong(format!("key {key:?} of {source} is not valid base64"))),
             false => Ok(bytes.to_owned()),
         };
         if let Some(key) = key {
-            let file = files.get(key).ok_or_else(|| wrong(files.lacks(key, volume)))?;
+            let file = files.get(key).ok_or_else(|| wrong(files.lacks(key, source)))?;
             let bytes = decoded(key, &file.bytes)?;
             within("cloud-init user-data", bytes.len(), MAX_USER_DATA)?;
-            return UserData::of_file(&bytes)
-                .map_err(|problem| wrong(format!("key {key:?} of volume/{volume}: {problem}")));
+            return UserData::of_file(&bytes).map_err(|problem| wrong(format!("key {key:?} of {source}: {problem}")));
         }
         let (mut map, mut size) = (Map::new(), 0);
         for (key, VolumeFile { bytes, .. }) in &files.0 {
             let bytes = decoded(key, bytes)?;
-            let no_text =
-                || wrong(format!("key {key:?} of volume/{volume} is no text; name one key that is the user-data"));
+            let no_text = || wrong(format!("key {key:?} of {source} is no text; name one key that is the user-data"));
             let text = std::str::from_utf8(&bytes).ok().filter(|text| !text.contains('\0')).ok_or_else(no_text)?;
             let value: Value =
-                yaml::value(text).map_err(|problem| wrong(format!("key {key:?} of volume/{volume}: {problem}")))?;
+                yaml::value(text).map_err(|problem| wrong(format!("key {key:?} of {source}: {problem}")))?;
             // A few lines of aliases in each could stand for much.
             size += key.len() + value.to_string().len();
             within("cloud-init user-data", size, MAX_USER_DATA)?;
@@ -109,11 +108,11 @@ impl Sources {
         else {
             return Ok(own);
         };
-        let volume = &source.volume;
-        let files = self.volume(volume);
+        let SshKeySource { source, key } = source;
+        let files = self.read(source);
         let wrong = |what: String| Reason::new(format!("annotation VirtletSSHKeySource: {what}"));
-        let file = files.get(&source.key).ok_or_else(|| wrong(files.lacks(&source.key, volume)))?;
-        let place = format!("key {:?} of volume/{volume}", source.key);
+        let file = files.get(key).ok_or_else(|| wrong(files.lacks(key, source)))?;
+        let place = format!("key {key:?} of {source}");
         let text = std::str::from_utf8(&file.bytes).map_err(|_| wrong(format!("{place} is no text")))?;
         let mut keys = ssh_keys_of(text).map_err(|problem| wrong(format!("{place}: {problem}")))?;
         for key in own {
@@ -137,7 +136,7 @@ impl Sources {
         }
         if let Some(source) = &annotations.files_source {
             let wrong = |what| Reason::new(format!("annotation VirtletFilesFromDataSource: {what}"));
-            all.extend(self.volume(source).guest_files().map_err(wrong)?);
+            all.extend(self.read(source).guest_files().map_err(wrong)?);
         }
         all.iter().try_for_each(|file| {
             if file.bytes.len() <= MAX_FILE {
@@ -149,9 +148,9 @@ impl Sources {
         Ok(all)
     }
 
-    fn volume(&self, name: &str) -> &Volume {
+    fn read(&self, source: &Source) -> &Volume {
         static NOTHING: Volume = Volume(BTreeMap::new());
-        self.volumes.get(name).unwrap_or(&NOTHING)
+        self.named.get(source).unwrap_or(&NOTHING)
     }
 }
 
@@ -163,18 +162,18 @@ impl Volume {
     }
 
     /// That a key is not there, and which are.
-    fn lacks(&self, key: &str, volume: &str) -> String {
+    fn lacks(&self, key: &str, source: &Source) -> String {
         const SHOWN: usize = 16;
         let key: String = key.chars().take(64).collect();
         if self.0.is_empty() {
-            return format!("key {key:?} not in volume/{volume}, which is empty");
+            return format!("key {key:?} not in {source}, which is empty");
         }
         let mut keys: Vec<String> =
             self.0.keys().take(SHOWN).map(|key| key.chars().filter(|c| !c.is_control()).take(64).collect()).collect();
         if self.0.len() > SHOWN {
             keys.push("...".to_owned());
         }
-        format!("key {key:?} not in volume/{volume}; it has {}", keys.join(", "))
+        format!("key {key:?} not in {source}; it has {}", keys.join(", "))
     }
 
     /// Files as Virtlet's data sources have them: `K` is the content, `K_path` its place, `K_encoding` how it is written, which

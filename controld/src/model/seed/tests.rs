@@ -6,6 +6,7 @@ use common::Reason;
 use proto::tap::{Dns, Nic, NicKind, Tap};
 
 use super::*;
+use crate::model::annotations::Source;
 use crate::model::domain::smbios_uuid;
 
 const KEY: &str = "ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAIIGY8yBGq0dNL3ZpV7c6vXTXQYV0sHSFdp7JzTQkzDq5 me";
@@ -275,9 +276,9 @@ fn all_that_is_made_for_a_pod() {
         ("VirtletCloudInitUserData", "packages: [vim]"),
     ]);
     let sources = Sources {
-        volumes: [
-            ("files".to_owned(), volume(&[("f", "aGk="), ("f_path", "/srv/f")])),
-            ("keys".to_owned(), volume(&[("authorized_keys", KEY)])),
+        named: [
+            (Source::Volume("files".into()), volume(&[("f", "aGk="), ("f_path", "/srv/f")])),
+            (Source::Volume("keys".into()), volume(&[("authorized_keys", KEY)])),
         ]
         .into(),
         copies: vec![("/etc/app".to_owned(), volume(&[("k", "v")]))],
@@ -433,7 +434,7 @@ fn keys_are_credentials_of_systemd_where_the_node_says_so() {
 fn what_only_cloud_init_brings_is_refused_without_it() {
     let (net, mounts) = (net(), mounts());
     let copies = Sources { copies: vec![("/etc/app".to_owned(), volume(&[("k", "v")]))], ..Sources::default() };
-    let files = Sources { volumes: [("v".to_owned(), volume(&[]))].into(), ..Sources::default() };
+    let files = Sources { named: [(Source::Volume("v".into()), volume(&[]))].into(), ..Sources::default() };
     let nothing = Sources::default();
     let env = ["A=secret".to_owned()];
     let mut lines = Vec::new();

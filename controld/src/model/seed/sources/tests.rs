@@ -10,7 +10,7 @@ fn volume(files: &[(&str, &[u8])]) -> Volume {
 }
 
 fn sources(files: &[(&str, &[u8])]) -> Sources {
-    Sources { volumes: [("v".to_owned(), volume(files))].into(), copies: Vec::new() }
+    Sources { named: [(Source::Volume("v".into()), volume(files))].into(), copies: Vec::new() }
 }
 
 fn annotations(pairs: &[(&str, &str)]) -> PodAnnotations {
@@ -182,5 +182,5 @@ fn copies_have_the_modes_of_what_they_are_copies_of() {
     {"content":"eA==","encoding":"b64","path":"/etc/app/d/k","permissions":"0640"}
     {"content":"AP8=","encoding":"b64","path":"/etc/app/k","permissions":"0640"}
     "#);
-    assert_eq!(format!("{sources:?}"), r#"Sources { volumes: {}, copies: [("/etc/app/", {"d/k": 1, "k": 2})] }"#);
+    assert_eq!(format!("{sources:?}"), r#"Sources { named: {}, copies: [("/etc/app/", {"d/k": 1, "k": 2})] }"#);
 }
