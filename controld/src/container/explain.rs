@@ -1,11 +1,13 @@
 //! What a pod's machine has, setting by setting, and who said so: the pod by an annotation or a field, its runtime handler, or the
 //! node. Pure. For people: `virtletctl explain` of a pod that there is, `controld validate` of one that there is not.
 
+mod guest;
+
 use proto::tap::DataPath;
 use serde::Serialize;
 
 use crate::config::{Given, Handler, MachineDefaults};
-use crate::model::annotations::{EmptyDirDisk, PodAnnotations};
+use crate::model::annotations::PodAnnotations;
 use crate::model::plan::{Clock, Cpus, Firmware, Hardware, Memory, OnImageChange, Passed, RootLifetime, Share};
 use crate::model::{Container, ContainerConfig, Resources};
 
@@ -65,7 +67,13 @@ pub fn of_record(container: &Container, handler: &Handler) -> Option<Vec<Setting
         root: (machine.root.persistent.as_ref())
             .map(|root| Root { on_image_change: root.on_image_change, as_is: root.as_is }),
     };
-    Some(explain(Said { annotations: &annotations, container: &container.config, handler }, made))
+    let mut settings = explain(Said { annotations: &annotations, container: &container.config, handler }, made);
+    settings.extend(container.pause.map(|pause| Setting {
+        name: "paused",
+        value: pause.as_str().to_owned(),
+        from: pause.message().to_owned(),
+    }));
+    Some(settings)
 }
 
 /// Every setting, in the order of the documents.
@@ -82,7 +90,8 @@ pub fn explain(said: Said<'_>, made: Made<'_>) -> Vec<Setting> {
     devices(&mut list, made.passed);
     disk(&mut list, said, made.root);
     network(&mut list, said.annotations, &said.handler.defaults);
-    guest(&mut list, said, made.share);
+    guest::seed(&mut list, said);
+    guest::guest(&mut list, said, made.share);
     list.settings
 }
 
@@ -242,7 +251,7 @@ fn overlay(list: &mut List<'_>, said: Said<'_>) {
     list.said("root disk lasts", lasts.to_owned(), by_pod, by_handler, "default");
 }
 
-/// What kubelet allocated; nothing is said of nothing.
+/// What kubelet allocated; no line if that is nothing.
 fn devices(list: &mut List<'_>, passed: &Passed) {
     let joined = |words: Vec<String>| words.join(", ");
     if !passed.devices.is_empty() {
@@ -278,39 +287,6 @@ fn network(list: &mut List<'_>, annotations: &PodAnnotations, defaults: &Machine
         let key = Some("virtlet.cloud/networks or k8s.v1.cni.cncf.io/networks");
         list.said("networks", format!("the default one and {count} more"), key, None, "");
     }
-}
-
-fn guest(list: &mut List<'_>, said: Said<'_>, share: Option<&Share>) {
-    let (annotations, defaults) = (said.annotations, &said.handler.defaults);
-    if annotations.user_data.is_some() {
-        list.add("user-data", "given".into(), "annotation VirtletCloudInitUserData or ...Script".into());
-    }
-    if !annotations.ssh_keys.is_empty() {
-        let count = annotations.ssh_keys.len();
-        list.add("ssh keys", count.to_string(), "annotation VirtletSSHKeys".into());
-    }
-    let runs = annotations.run_command.unwrap_or(defaults.run_command);
-    let (agent, by_pod, by_handler) = match (annotations.guest_agent, defaults.guest_agent, runs) {
-        (true, ..) => ("installed by cloud-init", Some("virtlet.cloud/guest-agent"), None),
-        (_, true, _) => ("in the image", None, Some("guest_agent")),
-        (.., true) => ("in the image, since the VM is for a command", None, None),
-        _ => ("not known to be there: no `exec -it`, no volumes, no sysctls of the guest's kernel", None, None),
-    };
-    list.said("virtlet-agent", agent.to_owned(), by_pod, by_handler, "default");
-    let what = if runs { "run by the agent; the VM ends with it" } else { "none is run" };
-    let by_pod = annotations.run_command.map(|_| "virtlet.cloud/run-command");
-    let by_handler = defaults.run_command.then_some("run_command");
-    list.said("container's command", what.to_owned(), by_pod, by_handler, "default");
-    if !annotations.emptydir_disks.is_empty() {
-        let disk = |disk: &EmptyDirDisk| format!("{} of {} MiB", disk.volume, disk.size / MIB);
-        let disks: Vec<_> = annotations.emptydir_disks.iter().map(disk).collect();
-        list.add("disks in emptyDirs", disks.join(", "), "annotation virtlet.cloud/emptydir-disks".into());
-    }
-    let seen = share.map_or(0, |share| share.mounts.len());
-    let volumes = format!("{seen} of {} mounts by virtiofs", said.container.mounts.len());
-    let by_pod = annotations.shared_fs.map(|_| "virtlet.cloud/shared-fs");
-    let otherwise = "default: those of a guest that has virtlet-agent, but what is kubelet's own";
-    list.said("volumes", volumes, by_pod, given(&defaults.shared_fs, "shared_fs"), otherwise);
 }
 
 fn given<T>(value: &Given<T>, setting: &'static str) -> Option<&'static str> {

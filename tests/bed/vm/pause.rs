@@ -29,6 +29,8 @@ fn paused(bed: &Bed) -> Result<()> {
     done("pause")?;
     reason(&node, &vm, "Paused")?;
     ensure!(vm.info().is_err(), "a paused guest answers");
+    let explained = virtletctl(bed, &["explain", "still"])?;
+    ensure!(explained.stdout.contains("the guest was paused by hand"), "{explained:?}");
     let refused = virtletctl(bed, &["exec", "still", "true"])?;
     let advice = "`virtletctl resume` lets it go on";
     ensure!(refused.code != Some(0) && refused.stderr.contains(advice), "{refused:?}");
@@ -38,6 +40,7 @@ fn paused(bed: &Bed) -> Result<()> {
     reason(&node, &vm, "Paused")?;
     done("resume")?;
     done("unpause")?;
+    ensure!(!virtletctl(bed, &["explain", "still"])?.stdout.contains("paused"), "explained as paused");
     reason(&node, &vm, "")?;
     vm.info()?;
 
