@@ -2,6 +2,7 @@
 
 mod arrivals;
 mod disks;
+mod file_system;
 mod mountinfo;
 mod mounts;
 mod resolver;

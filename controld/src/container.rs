@@ -16,6 +16,7 @@ mod emptydir;
 pub mod explain;
 mod growth;
 mod host;
+mod image_volumes;
 mod look;
 mod machine;
 mod parts;
@@ -147,6 +148,7 @@ impl Containers {
             })
             .await?;
         }
+        let of_volumes = image_volumes::find(&self.uses.images, draft.images(), &sandbox.config.runtime_handler)?;
         let wanted = draft.disks().to_owned();
         let disks = look(move || disks::Node::new().resolve(&wanted)).await?;
 
@@ -197,6 +199,7 @@ impl Containers {
         self.uses.images.lease(&image_id, folder.name()).await?;
         let mut images = vec![Layer { path: base.path.clone(), format: base.format.clone() }];
         images.extend(self.uses.images.below(&image_id)?);
+        let of_volumes = image_volumes::keep(&self.uses.images, draft.images(), &of_volumes, folder.name()).await?;
         let qemu = self.uses.qemu_user().await?;
         let root_size = annotations.root_volume_size.unwrap_or(0);
         let persistent = match draft.persistent_root().cloned() {
@@ -231,7 +234,7 @@ impl Containers {
                 sandbox: sandbox.id.clone(),
                 image_id: base.image_id.clone(),
                 image_handler: image.handler.clone(),
-                machine: draft.finish(&create.config.name, disk, disks, passed),
+                machine: draft.finish(&create.config.name, disk, [disks, of_volumes], passed),
                 config: ContainerConfig { process: found.config.process, ..create.config },
                 machine_annotations: create.annotations,
                 state: ContainerState::Created,

@@ -34,8 +34,9 @@ pub const SANDBOX_VERSION: u32 = 1;
 /// Version of a container's record on disk. Version 1 had no id of the machine: it was the container's. Up to version 2 there
 /// was no plan of the machine, but some of its fields. Up to version 3 no plan had a share: an earlier release would start such a machine
 /// without its volumes. Up to version 4 none had disks beside the root disk. Up to version 5 no root disk was a volume, and nothing was
-/// passed through: an earlier release would start such a machine from a fresh disk, or without its devices.
-pub const CONTAINER_VERSION: u32 = 6;
+/// passed through: an earlier release would start such a machine from a fresh disk, or without its devices. Up to version 6 no disk was an
+/// image.
+pub const CONTAINER_VERSION: u32 = 7;
 
 /// kubelet's annotation of a container, see its `newContainerAnnotations`.
 pub const TERMINATION_PATH: &str = "io.kubernetes.container.terminationMessagePath";
@@ -252,6 +253,14 @@ impl std::fmt::Debug for ProcessConfig {
     }
 }
 
+impl MountImage {
+    /// The image's name as the user wrote it; as in the request, if kubelet does not tell that.
+    #[must_use]
+    pub fn name(&self) -> &str {
+        if self.user_image.is_empty() { &self.image } else { &self.user_image }
+    }
+}
+
 impl ContainerConfig {
     /// The image's name as the user wrote it; as in the request, if kubelet does not tell that.
     #[must_use]
@@ -280,6 +289,18 @@ pub struct Mount {
     pub selinux_relabel: bool,
     /// CRI's number of `MountPropagation`.
     pub propagation: i32,
+    /// The image that it is of, in place of a path on the node.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub image: Option<MountImage>,
+}
+
+/// An image that is a volume.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct MountImage {
+    /// As named in the request.
+    pub image: String,
+    /// As the user wrote it; may be empty.
+    pub user_image: String,
 }
 
 /// A device node of the node, and the path at which the container is to have it.

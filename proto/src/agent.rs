@@ -47,7 +47,8 @@
 //! takes a `Setup` that has mounts or options of the resolver for no message.
 //!
 //! Block volumes are disks, whose order says nothing. A `Setup` names each by its serial, and the agent makes a link to it, or mounts it,
-//! where the pod has it. An agent of an earlier release takes a `Setup` that has disks for no message.
+//! where the pod has it. An agent of an earlier release takes a `Setup` that has disks for no message. Of an image that is a volume
+//! nobody says which file system it has ([`ANY_FILE_SYSTEM`]): the agent looks.
 //!
 //! # Credit
 //!
@@ -75,6 +76,10 @@ pub const EXIT_PORT: &str = "org.virtlet.exit.0";
 pub const SHARE_TAG: &str = "virtlet";
 /// Where the agent mounts it.
 pub const SHARE_DIR: &str = "/run/virtlet/share";
+
+/// In the place of a disk's file system: whichever is on its first partition or, if it has none, on all of it. An agent of an earlier
+/// release says that its kernel knows none of this name.
+pub const ANY_FILE_SYSTEM: &str = "auto";
 /// What a frame begins with.
 pub const MAGIC: [u8; 4] = *b"\xf0VA\x01";
 /// Bytes of a frame before its body.

@@ -10,6 +10,7 @@ mod failures;
 mod full_disk;
 mod handlers;
 mod host_devices;
+mod image_volumes;
 mod life;
 mod networks;
 mod pause;
@@ -33,6 +34,7 @@ const TABLES: &[&[Case]] = &[
     full_disk::CASES,
     handlers::CASES,
     host_devices::CASES,
+    image_volumes::CASES,
     cloud::CASES,
     console::CASES,
     disks::CASES,

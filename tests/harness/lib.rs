@@ -20,6 +20,7 @@ pub mod controllers;
 pub mod counting;
 pub mod cri;
 pub mod daemon;
+pub mod data_image;
 pub mod emulated;
 pub mod forwarded;
 pub mod frames;

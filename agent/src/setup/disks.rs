@@ -10,9 +10,10 @@ use std::path::{Component, Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use nix::mount::{MsFlags, mount};
-use proto::agent::{Disk, SHARE_DIR};
+use proto::agent::{ANY_FILE_SYSTEM, Disk, SHARE_DIR};
 
 use super::arrivals::Arrivals;
+use super::file_system::{self, Found};
 use super::mountinfo;
 
 /// The kernel looks for disks while programs run already.
@@ -86,7 +87,14 @@ impl Disks {
         check(Path::new(&disk.path))?;
         let node = Path::new("/dev").join(name);
         let path = self.root.join(disk.path.trim_start_matches('/'));
-        if disk.file_system.is_empty() { link(&node, &path) } else { mount_at(disk, &node, &path) }
+        match disk.file_system.as_str() {
+            "" => link(&node, &path),
+            ANY_FILE_SYSTEM => {
+                let Found { device, kind } = file_system::find(&self.root, name)?;
+                mount_at(disk, kind, &Path::new("/dev").join(device), &path)
+            }
+            kind => mount_at(disk, kind, &node, &path),
+        }
     }
 }
 
@@ -134,7 +142,7 @@ fn link(node: &Path, path: &Path) -> Result<(), String> {
     symlink(node, path).map_err(|error| text("failed to make the link", error))
 }
 
-fn mount_at(disk: &Disk, node: &Path, path: &Path) -> Result<(), String> {
+fn mount_at(disk: &Disk, kind: &str, node: &Path, path: &Path) -> Result<(), String> {
     make_dir(path)?;
     let target = path.canonicalize().map_err(|error| format!("failed to resolve it: {error}"))?;
     check(&target).map_err(|why| format!("it leads to `{}`: {why}", target.display()))?;
@@ -146,10 +154,8 @@ fn mount_at(disk: &Disk, node: &Path, path: &Path) -> Result<(), String> {
     }
     let flags = if disk.read_only { MsFlags::MS_RDONLY } else { MsFlags::empty() };
     let nothing: Option<&str> = None;
-    mount(Some(node), &target, Some(disk.file_system.as_str()), flags, nothing).map_err(|errno| {
-        let (error, fs) = (io::Error::from(errno), &disk.file_system);
-        format!("failed to mount its file system, {fs}: {error}")
-    })
+    mount(Some(node), &target, Some(kind), flags, nothing)
+        .map_err(|errno| format!("failed to mount its file system, {kind}: {}", io::Error::from(errno)))
 }
 
 fn make_dir(dir: &Path) -> Result<(), String> {

@@ -74,6 +74,8 @@ impl Node {
             DiskSource::File(file) => {
                 emptydir::now(file, io).map_err(|cause| Error::because(Kind::State, emptydir::gone(path), cause))
             }
+            // Read by way of the node's cache, which all that have the image share.
+            DiskSource::Image(_) => Ok(DiskNow { io: AsyncIo::Threads, sectors: None }),
         };
         disks.iter().map(now).collect()
     }

@@ -1,9 +1,11 @@
 //! The plan of a machine, from what kubelet, the pod and the node say. Pure: it looks at nothing, and makes nothing.
 
+mod as_disk;
 pub(super) mod disks;
 mod emptydir;
 pub(crate) mod guest;
 pub(super) mod hardware;
+pub(super) mod image_volumes;
 pub(super) mod persistent;
 mod promise;
 pub(in crate::container) mod share;
@@ -18,7 +20,9 @@ use crate::hypervisor::Offer;
 use crate::model::annotations::PodAnnotations;
 use crate::model::domain;
 use crate::model::error::{Error, Result};
-use crate::model::plan::{Cgroup, Cpus, Disk, Guest, Hardware, MachinePlan, Memory, Passed, RootDisk, Share};
+use crate::model::plan::{
+    Cgroup, Cpus, Disk, DiskImage, Guest, Hardware, MachinePlan, Memory, Passed, RootDisk, Share,
+};
 use crate::model::seed::GuestDisk;
 use crate::model::{Accelerator, Applied, Container, ContainerConfig, MachineId, Resources, SandboxConfig};
 
@@ -52,6 +56,7 @@ pub(super) struct Draft {
     root: Option<persistent::Wanted>,
     disks: Vec<disks::Wanted>,
     files: Vec<Disk>,
+    images: Vec<image_volumes::Wanted>,
 }
 
 /// What a container's machine that runs has with other resources.
@@ -108,8 +113,9 @@ impl Draft {
         else {
             return Err(Error::all(&wrong));
         };
-        let Volumes { share, disks, files } = volumes;
-        let all = (&disks[..], &files[..]);
+        let Volumes { share, disks, files, images } = volumes;
+        let mounted = mounted(&files, &images);
+        let all = (&disks[..], &mounted[..]);
         let guest =
             guest::of(wishes.sandbox, wishes.container, wishes.annotations, wishes.handler, share.as_ref(), all)?;
         let smbios = wishes.annotations.system_uuid;
@@ -126,6 +132,7 @@ impl Draft {
             root,
             disks,
             files,
+            images,
         })
     }
 
@@ -154,9 +161,14 @@ impl Draft {
         &self.files
     }
 
-    /// Those of them that the guest is to mount.
+    /// Those of its disks that the guest is to mount.
     pub(super) fn guest_disks(&self) -> Vec<GuestDisk> {
-        guest_disks(&self.files, self.hardware.disk_bus)
+        guest_disks(&mounted(&self.files, &self.images), self.hardware.disk_bus)
+    }
+
+    /// Of its disks, those that are images.
+    pub(super) fn images(&self) -> &[image_volumes::Wanted] {
+        &self.images
     }
 
     /// Of its disks beside the root disk, those that are block volumes.
@@ -164,8 +176,14 @@ impl Draft {
         &self.disks
     }
 
-    /// The plan of the machine of container `name`.
-    pub(super) fn finish(self, name: &str, root: RootDisk, disks: Vec<Disk>, passed: Passed) -> MachinePlan {
+    /// The plan of the machine of container `name`, with these block volumes and images.
+    pub(super) fn finish(
+        self,
+        name: &str,
+        root: RootDisk,
+        [blocks, images]: [Vec<Disk>; 2],
+        passed: Passed,
+    ) -> MachinePlan {
         MachinePlan {
             id: self.id,
             domain: domain::name(self.id.uuid(), name),
@@ -178,8 +196,14 @@ impl Draft {
             cgroup: Some(self.cgroup),
             guest: self.guest,
             share: self.share,
-            disks: disks.into_iter().chain(self.files).collect(),
+            disks: [blocks, self.files, images].concat(),
             passed,
         }
     }
+}
+
+/// Those of a guest's disks of which it is told what is on them.
+fn mounted(files: &[Disk], images: &[image_volumes::Wanted]) -> Vec<Disk> {
+    let images = images.iter().map(|image| image.disk(DiskImage::default()));
+    files.iter().cloned().chain(images).collect()
 }

@@ -202,6 +202,26 @@ spec:
     }
 
     #[test]
+    fn an_image_volume_is_said_and_judged() {
+        let pod = |mount: &str| {
+            format!(
+                "kind: Pod\nspec:\n  volumes: [{{name: m, image: {{reference: images.example.com/models, pullPolicy: Always}}}}]\n  \
+                 containers:\n  - {{name: vm, image: x, volumeMounts: [{{name: m, mountPath: /models{mount}}}]}}\n"
+            )
+        };
+        let fine = verdict("", &pod(""));
+        assert_eq!(setting(&fine, "images as disks").value, "images.example.com/models at /models");
+        assert!(fine.problems.is_empty(), "{fine:?}");
+        for (mount, why) in [
+            (", subPath: a", "container vm: ImageVolumeMountFailed: image volume at `/models`: `subPath` `a` of it"),
+            (", subPathExpr: $(A)", "`subPath` `$(A)` of it cannot be given to a VM"),
+        ] {
+            let told = verdict("", &pod(mount)).problems;
+            assert!(matches!(&told[..], [one] if one.contains(why)), "{told:?}");
+        }
+    }
+
+    #[test]
     fn all_that_is_wrong_is_told() {
         let text = "\
 kind: Pod

@@ -118,6 +118,7 @@ fn is_read_only(pod: &PodToBe, name: &str) -> bool {
 fn mount(pod: &PodToBe, mount: &VolumeMount) -> cri::Mount {
     let volume = volume_of(pod, &mount.name);
     let image = volume.and_then(|volume| volume.image.as_ref());
+    let sub_path = mount.sub_path_expr.as_ref().or(mount.sub_path.as_ref());
     cri::Mount {
         container_path: mount.mount_path.clone(),
         host_path: match volume {
@@ -129,13 +130,15 @@ fn mount(pod: &PodToBe, mount: &VolumeMount) -> cri::Mount {
             }
             None => format!("/var/lib/kubelet/pods/{UID}/volumes/kubernetes.io~unknown/{}", mount.name),
         },
-        readonly: mount.read_only.unwrap_or_default(),
+        readonly: mount.read_only.unwrap_or_default() || image.is_some(),
         recursive_read_only: mount.recursive_read_only.as_deref() == Some("Enabled"),
         propagation: match mount.mount_propagation.as_deref() {
             Some("HostToContainer") => cri::MountPropagation::PropagationHostToContainer.into(),
             Some("Bidirectional") => cri::MountPropagation::PropagationBidirectional.into(),
             _ => cri::MountPropagation::PropagationPrivate.into(),
         },
+        // What another volume has below such a path, kubelet finds itself.
+        image_sub_path: sub_path.filter(|_| image.is_some()).cloned().unwrap_or_default(),
         image: image
             .map(|image| cri::ImageSpec { image: image.reference.clone().unwrap_or_default(), ..Default::default() }),
         ..Default::default()

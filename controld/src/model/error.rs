@@ -43,6 +43,13 @@ pub struct Error {
     cause: Option<Box<dyn StdError + Send + Sync>>,
 }
 
+/// What is not done, where a volume is an image that the guest cannot have at `path`. kubelet counts failures that begin with this word
+/// (cri-api, `ErrImageVolumeMountFailed`).
+#[must_use]
+pub fn image_volume(path: &str) -> String {
+    format!("ImageVolumeMountFailed: image volume at `{path}`")
+}
+
 /// Shorthand of this crate's services.
 pub type Result<T, E = Error> = std::result::Result<T, E>;
 

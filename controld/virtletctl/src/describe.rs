@@ -86,7 +86,13 @@ fn machine(response: ContainerStatusResponse) -> Value {
     let ended = status.state() == ContainerState::ContainerExited;
     let linux = status.resources.and_then(|resources| resources.linux).unwrap_or_default();
     let mounts = status.mounts.iter().map(|mount| {
-        json!({ "containerPath": mount.container_path, "hostPath": mount.host_path, "readonly": mount.readonly })
+        let (path, readonly) = (&mount.container_path, mount.readonly);
+        match &mount.image {
+            None => json!({ "containerPath": path, "hostPath": mount.host_path, "readonly": readonly }),
+            Some(image) => json!({
+                "containerPath": path, "image": image.user_specified_image, "imageId": image.image, "readonly": readonly,
+            }),
+        }
     });
     let info = info(&response.info);
     object([

@@ -105,7 +105,7 @@ pub struct Disk {
     pub serial: String,
     /// Where the guest sees it, absolute.
     pub path: String,
-    /// The file system on it, which is mounted there; empty if there is to be a link to the disk.
+    /// The file system on it, which is mounted there, or [`super::ANY_FILE_SYSTEM`]; empty if there is to be a link to the disk.
     pub file_system: String,
     /// Whether the guest may only read it.
     pub read_only: bool,

@@ -11,6 +11,7 @@ use tests::case::{Bed, Case};
 use tests::cluster::Cluster;
 use tests::command::{TOOL_DEADLINE, command, finish, sh};
 use tests::controllers::Controllers;
+use tests::data_image::data_image;
 use tests::http;
 use tests::image_server::Fault;
 use tests::kubelet::Kubelet;
@@ -38,6 +39,8 @@ pub(super) const CASES: &[Case] =
 struct Subject {
     name: &'static str,
     image: String,
+    /// Of its image volume.
+    words: String,
     memory: &'static str,
     group: Option<u32>,
     written: LoopDevice,
@@ -57,9 +60,11 @@ fn run(bed: &Bed) -> Result<()> {
     let [tiny, cloud] = subjects.map(|(name, file, memory, group)| {
         let device = |what: &str| LoopDevice::new(&bed.dir.join(format!("{name}-{what}.img")), MIB);
         let image = node.images.offer(&format!("{name}.qcow2"), &file, Fault::None);
+        let words = data_image(&bed.dir, &format!("{name}-words"), name, group.is_some())?;
+        let words = node.images.offer(&format!("{name}-words.qcow2"), &words, Fault::None);
         let (written, read_only) = (device("written")?, device("read-only")?);
         read_only.write(format!("disk of {name}\n").as_bytes(), 0)?;
-        Ok::<_, anyhow::Error>(Subject { name, image, memory, group, written, read_only })
+        Ok::<_, anyhow::Error>(Subject { name, image, words, memory, group, written, read_only })
     });
     let subjects = [tiny?, cloud?];
     for dir in ["files", "node"] {
@@ -137,7 +142,7 @@ fn told(bed: &Bed, plane: &mut Controllers, subject: &Subject) -> Result<()> {
         Some(group) => [format!("440 {group}"), format!("640 {group}"), format!("2777 {group}")],
     };
     let expected = format!(
-        "first\nfirst\nhidden\nsecret {secret}\ntoken 2 {token}\nscratch {scratch}\nRead-only\nRead-only\ndisk of {name}\nrefused\n"
+        "first\nfirst\nhidden\nsecret {secret}\ntoken 2 {token}\nscratch {scratch}\n{name}\nRead-only\nRead-only\nRead-only\ndisk of {name}\nrefused\n"
     );
     ensure!(said == expected, "{said}\nand not\n{expected}");
     for dir in ["files", "node"] {
@@ -181,8 +186,9 @@ const SCRIPT: &str = "cat /etc/app/word /etc/word.conf /srv/secret/key
 echo secret $(stat -L -c '%a %g' /srv/secret/key)
 echo token $(tr -cd . </srv/all/token | wc -c) $(stat -L -c '%a %g' /srv/all/token)
 echo scratch $(stat -c '%a %g' /scratch)
+cat /srv/words/word
 for dir in /scratch /srv/files /srv/node; do echo of the guest >$dir/$(hostname); done
-for dir in /etc/app /srv/node-ro; do { echo x >$dir/new; } 2>&1 | grep -o -i read-only; done
+for dir in /etc/app /srv/node-ro /srv/words; do { echo x >$dir/new; } 2>&1 | grep -o -i read-only; done
 echo of the guest | dd of=/dev/written bs=512 seek=1 conv=fsync 2>/dev/null
 head -n 1 /dev/read-only
 echo x | dd of=/dev/read-only bs=512 seek=1 conv=fsync 2>/dev/null || echo refused";
@@ -254,6 +260,7 @@ fn pod(bed: &Bed, subject: &Subject) -> Value {
                     {"name": "node", "mountPath": "/srv/node"},
                     {"name": "node", "mountPath": "/srv/node-ro", "readOnly": true},
                     {"name": "files", "mountPath": "/srv/files"},
+                    {"name": "words", "mountPath": "/srv/words"},
                 ],
                 "volumeDevices": [
                     {"name": "written", "devicePath": "/dev/written"},
@@ -267,6 +274,7 @@ fn pod(bed: &Bed, subject: &Subject) -> Value {
                 {"name": "scratch", "emptyDir": {}},
                 {"name": "node", "hostPath": {"path": bed.dir.join("node"), "type": "Directory"}},
                 {"name": "files", "persistentVolumeClaim": {"claimName": "files"}},
+                {"name": "words", "image": {"reference": subject.words, "pullPolicy": "IfNotPresent"}},
                 claim("written", false),
                 claim("read-only", true),
             ],

@@ -4,6 +4,7 @@
 
 mod container;
 mod huge_pages;
+mod image_volume;
 mod sandbox;
 mod stats;
 mod swap;

@@ -1,6 +1,7 @@
 //! What the guest is told, and what in it does what its pod wants. Contents are not shown: they may be what the pod's user wants kept.
 
 use super::{List, MIB, Said, given};
+use crate::model::Mount;
 use crate::model::annotations::{EmptyDirDisk, PodAnnotations};
 use crate::model::plan::Share;
 use crate::model::seed::{ConfigDelivery, SeedKind};
@@ -87,8 +88,14 @@ pub(super) fn guest(list: &mut List<'_>, said: Said<'_>, share: Option<&Share>) 
         let disks: Vec<_> = annotations.emptydir_disks.iter().map(disk).collect();
         list.add("disks in emptyDirs", disks.join(", "), "annotation virtlet.cloud/emptydir-disks".into());
     }
+    let (images, mounts): (Vec<_>, Vec<_>) = said.container.mounts.iter().partition(|mount| mount.image.is_some());
+    let image = |mount: &Mount| Some(format!("{} at {}", mount.image.as_ref()?.name(), mount.container_path));
+    let images: Vec<_> = images.into_iter().filter_map(image).collect();
+    if !images.is_empty() {
+        list.add("images as disks", images.join(", "), "pod field volumes, image".into());
+    }
     let seen = share.map_or(0, |share| share.mounts.len());
-    let volumes = format!("{seen} of {} mounts by virtiofs", said.container.mounts.len());
+    let volumes = format!("{seen} of {} mounts by virtiofs", mounts.len());
     let by_pod = annotations.shared_fs.map(|_| "virtlet.cloud/shared-fs");
     let otherwise = "default: those of a guest that has virtlet-agent, but what is kubelet's own";
     list.said("volumes", volumes, by_pod, given(&defaults.shared_fs, "shared_fs"), otherwise);

@@ -6,7 +6,7 @@ use std::path::{Component, Path};
 
 use proto::agent::SHARE_DIR;
 
-use super::persistent;
+use super::{persistent, share};
 use crate::model::error::{Error, Kind, Result};
 use crate::model::plan::{Chipset, DiskBus, Hardware, MAX_DISKS, Serial};
 use crate::model::{ContainerConfig, Device};
@@ -68,8 +68,20 @@ pub(super) fn of(container: &ContainerConfig, hardware: &Hardware) -> Result<Vec
     Ok(disks)
 }
 
+/// Whether a machine may have so many disks beside root disk and seed.
+///
+/// # Errors
+/// Why not.
+pub(super) fn check_count(count: usize, hardware: &Hardware) -> Result<(), String> {
+    let most = most(hardware);
+    if count > most {
+        return Err(format!("the VM would have {count} disks beside its root disk, and has at most {most}"));
+    }
+    Ok(())
+}
+
 /// Most disks of a machine beside root disk and seed.
-pub(super) fn most(hardware: &Hardware) -> usize {
+fn most(hardware: &Hardware) -> usize {
     match (hardware.disk_bus, hardware.machine.chipset()) {
         (DiskBus::Virtio, Chipset::I440fx) => MAX_ON_PCI,
         _ => MAX_DISKS,
@@ -79,6 +91,13 @@ pub(super) fn most(hardware: &Hardware) -> usize {
 /// Whether a path is absolute and has no `..`.
 pub(super) fn is_plain(path: &Path) -> bool {
     path.is_absolute() && path.components().all(|part| matches!(part, Component::RootDir | Component::Normal(_)))
+}
+
+/// Whether what is on a disk can be mounted there in the guest.
+pub(super) fn is_place(path: &Path) -> bool {
+    let is_guests =
+        Path::new(SHARE_DIR).starts_with(path) || share::NOT_BELOW.into_iter().any(|dir| path.starts_with(dir));
+    is_plain(path) && path.parent().is_some() && !is_guests
 }
 
 fn check(at: &str, container: &ContainerConfig) -> Result<()> {

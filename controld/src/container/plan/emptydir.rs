@@ -1,14 +1,10 @@
 //! Which emptyDirs of a pod are disks of its machine. Pure; the files are made by [`crate::container::emptydir`].
 
-use std::path::{Component, Path};
-
-use proto::agent::SHARE_DIR;
-
-use super::disks::{self, TAKEN, is_plain};
-use super::share::NOT_BELOW;
+use super::{as_disk, disks};
+use crate::container::pod_dir;
 use crate::model::annotations::EmptyDirDisk;
 use crate::model::error::{Error, Kind, Result};
-use crate::model::plan::{Disk, DiskBus, DiskFile, DiskSource, Hardware, Serial};
+use crate::model::plan::{Disk, DiskFile, DiskSource, Hardware};
 use crate::model::{ContainerConfig, Mount, SandboxConfig};
 
 /// Directory of kubelet's for volumes of this kind, in a pod's.
@@ -28,7 +24,7 @@ pub(super) fn of(
     let mut rest = container.clone();
     let mut disks: Vec<Disk> = Vec::new();
     for EmptyDirDisk { volume, size, file_system } in wanted {
-        let is_it = |mount: &Mount| is_volume(mount, &sandbox.uid, volume);
+        let is_it = |mount: &Mount| pod_dir::is_volume(&mount.host_path, &sandbox.uid, KIND, volume);
         let mounts: Vec<_> = container.mounts.iter().filter(|mount| is_it(mount)).collect();
         let [mount] = mounts[..] else {
             let what = if mounts.is_empty() {
@@ -40,42 +36,17 @@ pub(super) fn of(
         };
         rest.mounts.retain(|mount| !is_it(mount));
         let path = mount.container_path.clone();
-        check(&path, volume)?;
-        if mount.readonly && hardware.disk_bus == DiskBus::Sata {
-            return Err(refused(&format!("volume \"{volume}\" is read-only, which no disk on the bus `sata` can be")));
-        }
-        let serial = Serial::of_name(volume);
-        let is_taken = TAKEN.contains(&serial.as_str())
-            || others.iter().any(|other| other.serial == serial)
-            || disks.iter().any(|other| other.serial == serial);
-        if is_taken {
-            return Err(refused(&format!(
-                "volume \"{volume}\" would have the serial `{serial}` of another disk; rename it"
-            )));
-        }
+        let taken = |serial: &_| {
+            others.iter().any(|other| other.serial == *serial) || disks.iter().any(|other| other.serial == *serial)
+        };
+        let serial = as_disk::serial(volume, mount, hardware, taken).map_err(|what| refused(&what))?;
         let file = DiskFile { dir: mount.host_path.clone().into(), size: *size, file_system: *file_system };
         disks.push(Disk { serial, source: DiskSource::File(file), path, read_only: mount.readonly });
     }
-    let most = disks::most(hardware);
-    if !disks.is_empty() && others.len() + disks.len() > most {
-        let count = others.len() + disks.len();
-        return Err(refused(&format!("the VM would have {count} disks beside its root disk, and has at most {most}")));
+    if !disks.is_empty() {
+        disks::check_count(others.len() + disks.len(), hardware).map_err(|what| refused(&what))?;
     }
     Ok((disks, rest))
-}
-
-fn is_volume(mount: &Mount, uid: &str, volume: &str) -> bool {
-    let parts: Vec<_> = Path::new(&mount.host_path).components().map(Component::as_os_str).collect();
-    parts.ends_with(&["pods".as_ref(), uid.as_ref(), "volumes".as_ref(), KIND.as_ref(), volume.as_ref()])
-}
-
-fn check(at: &str, volume: &str) -> Result<()> {
-    let path = Path::new(at);
-    let is_guests = Path::new(SHARE_DIR).starts_with(path) || NOT_BELOW.into_iter().any(|dir| path.starts_with(dir));
-    if !is_plain(path) || path.parent().is_none() || is_guests {
-        return Err(refused(&format!("volume \"{volume}\" cannot be at `{at}`; choose another `mountPath`")));
-    }
-    Ok(())
 }
 
 fn refused(what: &str) -> Error {
@@ -84,8 +55,11 @@ fn refused(what: &str) -> Error {
 
 #[cfg(test)]
 mod tests {
+    use std::path::Path;
+
     use super::*;
     use crate::model::plan::FileSystem;
+    use crate::model::plan::{DiskBus, Serial};
 
     fn wanted(volume: &str) -> EmptyDirDisk {
         EmptyDirDisk { volume: volume.into(), size: 1 << 30, file_system: Some(FileSystem::Ext4) }

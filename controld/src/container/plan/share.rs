@@ -29,7 +29,7 @@ const HUGE_PAGES: &str = "/dev/hugepages";
 pub(super) const NOT_BELOW: [&str; 4] = ["/proc", "/sys", "/dev", SHARE_DIR];
 /// CRI's numbers of `MountPropagation`.
 const HOST_TO_CONTAINER: i32 = 1;
-const BIDIRECTIONAL: i32 = 2;
+pub(super) const BIDIRECTIONAL: i32 = 2;
 
 /// The share of a container's machine, if it has one.
 ///

@@ -1,6 +1,6 @@
 //! How a guest has the volumes of its pod: as disks, or by a share. Pure, as the rest of the plan.
 
-use super::{Wishes, disks, emptydir, share, size};
+use super::{Wishes, disks, emptydir, image_volumes, share, size};
 use crate::model::error::Result;
 use crate::model::plan::{Disk, Hardware, Share};
 
@@ -13,6 +13,7 @@ pub(super) struct Volumes {
     pub(super) disks: Vec<disks::Wanted>,
     /// Files in emptyDirs.
     pub(super) files: Vec<Disk>,
+    pub(super) images: Vec<image_volumes::Wanted>,
 }
 
 impl Volumes {
@@ -22,15 +23,18 @@ impl Volumes {
         let Wishes { sandbox, container, annotations, handler, .. } = wishes;
         let disks = disks::of(container, hardware)?;
         let (files, container) = emptydir::of(&annotations.emptydir_disks, sandbox, container, &disks, hardware)?;
+        let serials: Vec<_> =
+            disks.iter().map(|disk| &disk.serial).chain(files.iter().map(|disk| &disk.serial)).collect();
+        let (images, container) = image_volumes::of(&container, &serials, hardware)?;
         let has_agent = handler.defaults.has_agent(annotations);
         let share = share::of(sandbox, &container, annotations, &handler.defaults, has_agent)?;
-        Ok(Self { share, disks, files })
+        Ok(Self { share, disks, files, images })
     }
 
     /// What of a machine with them takes memory beside its guest.
     pub(super) fn parts(&self, hardware: &Hardware) -> size::Parts {
-        let Self { share, disks, files } = self;
-        let disks = disks.len() + files.len();
+        let Self { share, disks, files, images } = self;
+        let disks = disks.len() + files.len() + images.len();
         size::Parts::of(hardware, share.is_some(), disks)
     }
 }

@@ -3,7 +3,7 @@ use proto::agent::{EXIT_PORT, LOG_PORT};
 use super::*;
 use crate::model::MachineId;
 use crate::model::plan::{
-    BlockDevice, Clock, CpuSetting, Cpus, DeviceNumber, Disk, DiskBus, DiskFile, DiskSource, Extras, FileSystem,
+    BlockDevice, Clock, CpuSetting, Cpus, DeviceNumber, Disk, DiskBus, DiskFile, DiskImage, DiskSource, Extras, FileSystem,
     Firmware, Graphics, Guest, GuestCommand, Hardware, Layer, Memory, OnImageChange, PersistentRoot, RootDisk, Serial,
     Watchdog,
 };
@@ -379,6 +379,19 @@ fn block_volumes_are_shared_where_the_handler_says_so_and_nothing_else_is() {
     let shared: Vec<_> = disks_of(&text).iter().map(|disk| disk.contains("<shareable/>")).collect();
     assert_eq!(shared, [false, false, true, true, false], "{text}");
     assert!(disks_of(&text)[2..4].iter().all(|disk| disk.contains("cache=\"none\"")), "{text}");
+}
+
+#[test]
+fn an_image_that_is_a_volume_is_a_disk_that_nobody_writes_to() {
+    let image = DiskImage { id: "sha256:00".into(), file: layer("00", "qcow2"), below: vec![layer("11", "raw")] };
+    let disk = Disk {
+        serial: Serial::of_path("/models"),
+        source: DiskSource::Image(image),
+        path: "/models".into(),
+        read_only: true,
+    };
+    let text = xml(&with_disks("q35", DiskBus::Virtio, vec![disk])).expect("describes");
+    insta::assert_snapshot!(disks_of(&text)[2]);
 }
 
 fn with_disks(machine: &str, disk_bus: DiskBus, disks: Vec<Disk>) -> DomainSpec {

@@ -4,10 +4,12 @@ use std::fmt;
 use std::path::PathBuf;
 use std::str::FromStr;
 
+use proto::agent::ANY_FILE_SYSTEM;
 use serde::{Deserialize, Serialize};
 use sha2::{Digest as _, Sha256};
 
 use super::file::DiskFile;
+use super::image::DiskImage;
 
 /// Most disks of a machine beside root disk and seed.
 pub const MAX_DISKS: usize = 60;
@@ -35,6 +37,8 @@ pub enum DiskSource {
     Block(BlockDevice),
     /// A file in an emptyDir.
     File(DiskFile),
+    /// An image of the store, which the guest may only read.
+    Image(DiskImage),
 }
 
 impl DiskSource {
@@ -43,7 +47,7 @@ impl DiskSource {
     pub const fn block(&self) -> Option<&BlockDevice> {
         match self {
             Self::Block(device) => Some(device),
-            Self::File(_) => None,
+            Self::File(_) | Self::Image(_) => None,
         }
     }
 
@@ -51,8 +55,17 @@ impl DiskSource {
     #[must_use]
     pub const fn file(&self) -> Option<&DiskFile> {
         match self {
-            Self::Block(_) => None,
+            Self::Block(_) | Self::Image(_) => None,
             Self::File(file) => Some(file),
+        }
+    }
+
+    /// The image, if it is one.
+    #[must_use]
+    pub const fn image(&self) -> Option<&DiskImage> {
+        match self {
+            Self::Block(_) | Self::File(_) => None,
+            Self::Image(image) => Some(image),
         }
     }
 }
@@ -118,6 +131,8 @@ impl Disk {
     pub fn file_system(&self) -> &'static str {
         match &self.source {
             DiskSource::Block(_) => "",
+            // Whoever made the image knows, and so does the guest.
+            DiskSource::Image(_) => ANY_FILE_SYSTEM,
             DiskSource::File(file) => file.file_system.map_or("", |kind| kind.word()),
         }
     }
@@ -173,6 +188,7 @@ impl From<DeviceNumber> for String {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::model::plan::Layer;
 
     #[test]
     fn a_serial_is_the_path_as_far_as_a_virtio_disk_shows_it() {
@@ -203,5 +219,22 @@ mod tests {
         );
         assert_eq!(serde_json::from_str::<Disk>(&text).expect("read"), disk);
         assert_eq!("252".parse::<DeviceNumber>(), Err(NoDeviceNumber));
+    }
+
+    #[test]
+    fn a_record_of_an_image_that_is_a_disk_is_read_as_it_was_written() {
+        let file = Layer { path: "/images/00".into(), format: "qcow2".into() };
+        let disk = Disk {
+            serial: Serial::of_path("/models"),
+            source: DiskSource::Image(DiskImage { id: "sha256:00".into(), file, below: Vec::new() }),
+            path: "/models".into(),
+            read_only: true,
+        };
+        let text = serde_json::to_string(&disk).expect("written");
+        assert_eq!(
+            text,
+            r#"{"serial":"models","source":{"image":{"id":"sha256:00","file":{"path":"/images/00","format":"qcow2"}}},"path":"/models","read_only":true}"#
+        );
+        assert_eq!(serde_json::from_str::<Disk>(&text).expect("read"), disk);
     }
 }

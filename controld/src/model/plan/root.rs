@@ -4,7 +4,7 @@ use std::path::PathBuf;
 
 use serde::{Deserialize, Serialize};
 
-use super::PersistentRoot;
+use super::{Layer, PersistentRoot};
 use crate::model::words::words;
 
 /// An overlay that the guest writes to, on images of the store that nobody writes to. The overlay is the pod's: it goes with
@@ -18,14 +18,6 @@ pub struct RootDisk {
     /// The volume that the guest boots from in place of an overlay, if it does.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub persistent: Option<PersistentRoot>,
-}
-
-/// One image of a machine's root disk.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Layer {
-    pub path: PathBuf,
-    /// `qcow2` or `raw`.
-    pub format: String,
 }
 
 words! {

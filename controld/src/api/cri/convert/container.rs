@@ -2,8 +2,9 @@
 
 use proto::cri;
 
-use super::{huge_pages, invalid, selects, sorted, swap, unsorted};
-use crate::model::error::{Error, Kind, Result};
+use super::{huge_pages, image_volume, invalid, selects, sorted, swap, unsorted};
+use crate::model::error::Result;
+use crate::model::plan::MachinePlan;
 use crate::model::{
     CommandConfig, Container, ContainerConfig, ContainerState, Device, Exit, Mount, ProcessConfig, Resources,
     SandboxConfig,
@@ -101,23 +102,23 @@ pub fn update(request: cri::UpdateContainerResourcesRequest) -> Result<Resources
 
 fn mount(mount: cri::Mount) -> Result<Mount> {
     let at = &mount.container_path;
-    if mount.image.is_some() {
-        let what = format!("image volume at `{at}` cannot be given to a machine yet");
-        return Err(Error::new(Kind::Unimplemented, what));
-    }
-    if mount.host_path.is_empty() {
+    let image = mount.image.as_ref().map(|image| image_volume::of(&mount, image)).transpose()?;
+    if image.is_none() && mount.host_path.is_empty() {
         return Err(invalid(format!("mount at `{at}` has no host path")));
     }
-    if mount.recursive_read_only && (!mount.readonly || mount.propagation != PRIVATE) {
+    // Whatever is said of it, CRI has an image volume read-only.
+    let readonly = mount.readonly || image.is_some();
+    if mount.recursive_read_only && (!readonly || mount.propagation != PRIVATE) {
         return Err(invalid(format!("mount at `{at}` is recursively read-only, but not read-only and private")));
     }
     Ok(Mount {
         container_path: mount.container_path,
         host_path: mount.host_path,
-        readonly: mount.readonly,
+        readonly,
         recursive_read_only: mount.recursive_read_only,
         selinux_relabel: mount.selinux_relabel,
         propagation: mount.propagation,
+        image,
     })
 }
 
@@ -180,7 +181,7 @@ pub fn container_status(
         message: message.to_owned(),
         labels: unsorted(&config.labels),
         annotations: unsorted(&config.annotations),
-        mounts: config.mounts.iter().map(echo_mount).collect(),
+        mounts: config.mounts.iter().map(|mount| echo_mount(mount, &container.machine)).collect(),
         log_path: container.log_path(sandbox).map(|path| path.display().to_string()).unwrap_or_default(),
         resources: resources.map(|linux| cri::ContainerResources { linux: Some(linux), windows: None }),
         image_id: container.image_id.clone(),
@@ -213,8 +214,9 @@ fn image(container: &Container, default_handler: &str) -> cri::ImageSpec {
     }
 }
 
-fn echo_mount(mount: &Mount) -> cri::Mount {
+fn echo_mount(mount: &Mount, plan: &MachinePlan) -> cri::Mount {
     cri::Mount {
+        image: mount.image.as_ref().map(|image| image_volume::shown(mount, image, plan)),
         container_path: mount.container_path.clone(),
         host_path: mount.host_path.clone(),
         readonly: mount.readonly,

@@ -7,7 +7,9 @@ use proto::pause::Pause;
 use super::*;
 use crate::container::Usage;
 use crate::hypervisor::process::ProcessUsage;
-use crate::model::plan::{Cpus, Guest, Hardware, Layer, MachinePlan, Memory, RootDisk};
+use crate::model::plan::{
+    Cpus, Disk, DiskImage, DiskSource, Guest, Hardware, Layer, MachinePlan, Memory, RootDisk, Serial,
+};
 use crate::model::{
     CONTAINER_VERSION, Container, ContainerState, Exit, ExitReason, MachineId, SANDBOX_VERSION, Sandbox, SandboxConfig,
     SandboxState,
@@ -185,7 +187,7 @@ fn config_of(request: &mut cri::RunPodSandboxRequest) -> &mut cri::PodSandboxCon
 
 #[test]
 fn what_a_container_lacks_or_cannot_have_is_named() {
-    let cases: [Case<cri::ContainerConfig>; 8] = [
+    let cases: [Case<cri::ContainerConfig>; 11] = [
         (|c| c.metadata = None, "no metadata"),
         (|c| c.metadata.as_mut().expect("metadata").name.clear(), "no name"),
         (|c| c.image = None, "no image"),
@@ -193,7 +195,19 @@ fn what_a_container_lacks_or_cannot_have_is_named() {
         (|c| c.stop_signal = 15, "stop signal"),
         (|c| c.mounts[0].host_path.clear(), "no host path"),
         (|c| c.mounts[0].recursive_read_only = true, "recursively read-only"),
-        (|c| c.mounts[0].image = Some(cri::ImageSpec::default()), "image volume"),
+        (|c| c.mounts[0] = image_volume("", "", ""), "`/models`: it names no image"),
+        (
+            |c| c.mounts[0] = image_volume("x", "/srv", ""),
+            "ImageVolumeMountFailed: image volume at `/models`: it has a host path",
+        ),
+        (
+            |c| c.mounts[0] = image_volume("x", "", "a/b"),
+            "ImageVolumeMountFailed: image volume at `/models`: `subPath` `a/b`",
+        ),
+        (
+            |c| c.mounts[0] = cri::Mount { recursive_read_only: true, propagation: 1, ..image_volume("x", "", "") },
+            "not read-only and private",
+        ),
     ];
     for (change, wanted) in cases {
         let mut config = container_request();
@@ -201,6 +215,41 @@ fn what_a_container_lacks_or_cannot_have_is_named() {
         let error = container_config(config).expect_err(wanted);
         assert!(error.to_string().contains(wanted), "{error}");
     }
+}
+
+fn image_volume(image: &str, host_path: &str, image_sub_path: &str) -> cri::Mount {
+    cri::Mount {
+        container_path: "/models".into(),
+        host_path: host_path.into(),
+        image: Some(cri::ImageSpec {
+            image: image.into(),
+            user_specified_image: "images.example.com/models".into(),
+            ..Default::default()
+        }),
+        image_sub_path: image_sub_path.into(),
+        ..Default::default()
+    }
+}
+
+#[test]
+fn an_image_volume_is_read_only_and_its_status_has_the_images_id() {
+    let config = cri::ContainerConfig { mounts: vec![image_volume("x@1", "", "")], ..container_request() };
+    let mut container = container();
+    container.config = container_config(config).expect("valid");
+    let of = |container: &Container| {
+        let mount = container_status(container, &sandbox().config, None, "").mounts[0].clone();
+        let image = mount.image.expect("an image");
+        (mount.readonly, image.image, image.user_specified_image)
+    };
+    let user_image = "images.example.com/models".to_owned();
+    assert_eq!(of(&container), (true, "x@1".into(), user_image.clone()));
+    container.machine.disks = vec![Disk {
+        serial: Serial::of_path("/models"),
+        source: DiskSource::Image(DiskImage { id: "sha256:00".into(), ..DiskImage::default() }),
+        path: "/models".into(),
+        read_only: true,
+    }];
+    assert_eq!(of(&container), (true, "sha256:00".into(), user_image));
 }
 
 #[test]

@@ -94,6 +94,13 @@ pub(super) fn other(doc: &mut Doc, hardware: &Hardware, nth: u8, disk: &Disk, no
             below(doc, now)?;
             plugged(doc, hardware, nth, disk, false)
         }),
+        DiskSource::Image(image) => doc.nest("disk", &[("type", "file"), ("device", "disk")], |doc| {
+            let driver = [("name", "qemu"), ("type", &*image.file.format), ("rerror_policy", "report")];
+            doc.leaf("driver", &driver)?;
+            doc.unlabelled_source(path(&image.file.path)?)?;
+            chain(doc, &image.below)?;
+            plugged(doc, hardware, nth, disk, false)
+        }),
     }
 }
 
