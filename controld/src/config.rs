@@ -17,6 +17,7 @@ mod handlers;
 pub mod images;
 mod machine;
 mod problems;
+mod raw_devices;
 mod syntax;
 mod units;
 
@@ -25,6 +26,7 @@ pub use handlers::{Handler, MachineDefaults};
 pub use images::ImagesConfig;
 pub use machine::{Accel, MachineConfig};
 pub use problems::Problems;
+pub use raw_devices::RawDevices;
 pub use syntax::SyntaxError;
 
 /// Read when no file is named; its absence means all defaults.
@@ -84,6 +86,8 @@ pub struct Config {
     pub images: ImagesConfig,
     /// By which ConfigMaps and Secrets are read that annotations name; without it none are.
     pub seed_kubeconfig: Option<PathBuf>,
+    /// Block devices that pods may name themselves.
+    pub raw_devices: RawDevices,
     /// Streaming server.
     pub streaming: StreamingConfig,
     pub metrics: MetricsConfig,
@@ -259,6 +263,7 @@ impl Config {
             handler.check(name, machine, &mut problems);
         }
         self.images.check(&mut problems);
+        self.raw_devices.check(&mut problems);
         if problems.is_empty() { Ok(self) } else { Err(ConfigError::Values(problems)) }
     }
 
@@ -324,6 +329,7 @@ impl Default for Config {
             handlers: BTreeMap::new(),
             images: ImagesConfig::default(),
             seed_kubeconfig: None,
+            raw_devices: RawDevices::default(),
             streaming: StreamingConfig::default(),
             metrics: MetricsConfig::default(),
             log: LogConfig::default(),

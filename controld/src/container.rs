@@ -16,6 +16,7 @@ mod emptydir;
 pub mod explain;
 mod growth;
 mod host;
+pub(crate) mod host_disks;
 mod image_volumes;
 mod look;
 mod machine;
@@ -24,6 +25,7 @@ mod persistent;
 pub(crate) mod plan;
 mod pod_dir;
 mod processors;
+pub(crate) mod raw_device;
 mod reboots;
 mod remove;
 mod resize;
@@ -126,7 +128,12 @@ impl Containers {
         let offer = self.offer(&handler, &sandbox.config.uid, accel).await?;
         let (node, asked) = (devices::Node::new(), create.config.clone());
         let (uid, of) = (sandbox.config.uid.clone(), handler.clone());
-        let found = look(move || node.find(&asked, &uid, &of)).await?;
+        let (config, pod) = (self.uses.config.clone(), sandbox.config.clone());
+        let found = look(move || {
+            let found = node.find(&asked, &uid, &of)?;
+            Ok(devices::Found { config: host_disks::find(found.config, &pod, &config, &of)?, ..found })
+        });
+        let found = found.await?;
         let draft = Draft::of(Wishes {
             id: machine,
             sandbox: &sandbox.config,

@@ -34,6 +34,18 @@ impl LoopDevice {
     /// When the machine has no loop devices.
     pub fn with(file: &Path, bytes: u64, sector: u32) -> Result<Self> {
         set_len(file, bytes)?;
+        Self::open(file, sector)
+    }
+
+    /// One on another.
+    ///
+    /// # Errors
+    /// When the machine has no loop devices.
+    pub fn on(other: &Self) -> Result<Self> {
+        Self::open(&other.node, 512)
+    }
+
+    fn open(file: &Path, sector: u32) -> Result<Self> {
         let sector = sector.to_string();
         let words = ["--find", "--show", "--sector-size", &sector].map(str::to_owned);
         let words = words.into_iter().chain([file.display().to_string()]);

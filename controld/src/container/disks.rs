@@ -57,7 +57,7 @@ impl Node {
     /// When what a pod names is no block device.
     pub(super) fn resolve(&self, wanted: &[Wanted]) -> Result<Vec<Disk>> {
         let resolve = |Wanted { serial, host_path, path, read_only }: &Wanted| {
-            let source = DiskSource::Block(self.block_device(path, Path::new(host_path))?);
+            let source = DiskSource::Block(self.block_device(&at(path), Path::new(host_path))?);
             Ok(Disk { serial: serial.clone(), source, path: path.clone(), read_only: *read_only })
         };
         wanted.iter().map(resolve).collect()
@@ -80,12 +80,12 @@ impl Node {
         disks.iter().map(now).collect()
     }
 
-    /// The device of a path of the node, which the pod wants at `path` in its guest. Blocks.
+    /// The device of a path of the node, for `what` of the pod. Blocks.
     ///
     /// # Errors
     /// When it is no block device.
-    pub(super) fn block_device(&self, path: &str, host_path: &Path) -> Result<BlockDevice> {
-        self.device(host_path).map_err(|cause| refused(path, cause))
+    pub(super) fn block_device(&self, what: &str, host_path: &Path) -> Result<BlockDevice> {
+        self.device(host_path).map_err(|cause| refused(what, cause))
     }
 
     /// How a device is to be used in a start that is now, which the pod wants at `path` in its guest. Blocks.
@@ -97,13 +97,22 @@ impl Node {
     }
 
     fn used(&self, path: &str, device: &BlockDevice, io: AsyncIo) -> Result<DiskNow> {
-        self.check(device).map_err(|cause| refused(path, cause))?;
+        self.check(device).map_err(|cause| refused(&at(path), cause))?;
         Ok(DiskNow { io, sectors: self.sectors(device.number) })
     }
 
     /// Bytes of a device, as the kernel has them now. Blocks.
     pub(super) fn size(&self, number: DeviceNumber) -> io::Result<u64> {
         Ok(read_number::<u64>(&self.of_device(number).join("size"))?.saturating_mul(SIZE_UNIT))
+    }
+
+    /// What a loop device has its bytes from; `None` for another device. Blocks.
+    pub(super) fn loop_file(&self, number: DeviceNumber) -> Option<PathBuf> {
+        let device = self.of_device(number);
+        // A partition has what its whole disk has.
+        let mut files =
+            ["loop", "../loop"].into_iter().map(|dir| fs::read_to_string(device.join(dir).join("backing_file")));
+        Some(PathBuf::from(files.find_map(Result::ok)?.trim_end_matches('\n')))
     }
 
     fn device(&self, path: &Path) -> Result<BlockDevice, NoDisk> {
@@ -168,12 +177,17 @@ fn read_number<T: std::str::FromStr>(path: &Path) -> io::Result<T> {
     fs::read_to_string(path)?.trim().parse().map_err(|_not_a_number| io::ErrorKind::InvalidData.into())
 }
 
-fn refused(path: &str, cause: NoDisk) -> Error {
+/// A device that the pod wants at a path in its guest, in words.
+pub(super) fn at(path: &str) -> String {
+    format!("device at `{path}`")
+}
+
+fn refused(what: &str, cause: NoDisk) -> Error {
     let kind = match cause {
         NoDisk::Unknown { .. } => Kind::Internal,
         NoDisk::Gone(..) | NoDisk::NotBlock(_) | NoDisk::OtherNode { .. } | NoDisk::Empty { .. } => Kind::State,
     };
-    Error::because(kind, format!("device at `{path}` cannot be a disk of the VM"), cause)
+    Error::because(kind, format!("{what} cannot be a disk of the VM"), cause)
 }
 
 #[cfg(test)]

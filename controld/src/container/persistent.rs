@@ -33,7 +33,7 @@ use tokio_util::sync::CancellationToken;
 use self::decide::{Booted, Decision, Refusal, Wanted};
 use self::device::{Access, Device, DeviceError};
 use self::header::{DATA, ImageHash, Written};
-use super::disks::Node;
+use super::disks::{self, Node};
 use super::plan::persistent;
 use super::uses::Uses;
 use crate::model::Container;
@@ -60,7 +60,7 @@ pub(super) fn check(wanted: &persistent::Wanted, base: &Base, converted: bool) -
     let node = Node::new();
     let path = Path::new(&wanted.host_path);
     let root = PersistentRoot {
-        device: node.block_device("/", path)?,
+        device: node.block_device(&disks::at("/"), path)?,
         // Where kubelet links to the device, the link has the name of the volume.
         volume: path.file_name().unwrap_or_default().to_string_lossy().into_owned(),
         virtual_size: base.virtual_size,

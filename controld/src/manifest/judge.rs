@@ -1,5 +1,7 @@
 //! What would become of a pod.
 
+use std::path::Path;
+
 use k8s_openapi::api::core::v1::Container;
 
 use super::kubelet;
@@ -10,6 +12,7 @@ use crate::container::explain::Setting;
 use crate::container::plan::guest::check_sysctls;
 use crate::container::plan::{Wishes, promise};
 use crate::container::seed::api;
+use crate::container::{host_disks, raw_device};
 use crate::model::annotations::PodAnnotations;
 use crate::model::error::Error;
 use crate::model::{Accelerator, MachineId, SandboxConfig};
@@ -105,9 +108,28 @@ impl Verdict {
         let accel = if config.machine.accel == Accel::Qemu { Accelerator::Qemu } else { Accelerator::Kvm };
         let init = pod.spec.init_containers.iter().flatten().filter(|container| !is_sidecar(container));
         for container in init.chain(&pod.spec.containers) {
-            let made = convert::container_config(kubelet::container(pod, container)).and_then(|container| {
+            let made = convert::container_config(kubelet::container(pod, container)).and_then(|asked| {
                 let (id, node) = (MachineId::random(), &config.machine);
-                promise(Wishes { id, sandbox, container: &container, annotations, handler, offer: None, accel, node })
+                let asked = host_disks::as_devices(asked, sandbox, handler, |mount| {
+                    let (at, node) = (&mount.container_path, Path::new(&mount.host_path));
+                    let is_named = config.raw_devices.may_be(node);
+                    let is_device = is_named || kubelet::is_block_device(pod, container, at);
+                    // Where another path leads the node knows alone.
+                    if is_device && !is_named && node.parent() == Some(Path::new("/dev")) {
+                        return Err(raw_device::unnamed(&raw_device::mounted_at(at), node, node));
+                    }
+                    Ok(is_device.then(|| mount.host_path.clone()))
+                })?;
+                promise(Wishes {
+                    id,
+                    sandbox,
+                    container: &asked,
+                    annotations,
+                    handler,
+                    offer: None,
+                    accel,
+                    node,
+                })
             });
             match made {
                 Ok(settings) => self.settings = settings,

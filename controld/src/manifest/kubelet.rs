@@ -108,6 +108,14 @@ fn volume_of<'a>(pod: &'a PodToBe, name: &str) -> Option<&'a Volume> {
     pod.spec.volumes.iter().flatten().find(|volume| volume.name == name)
 }
 
+/// Whether what is mounted there is a block device of the node.
+pub(super) fn is_block_device(pod: &PodToBe, container: &Container, at: &str) -> bool {
+    let mut mounts = container.volume_mounts.iter().flatten();
+    let volume = mounts.find(|mount| mount.mount_path == at).and_then(|mount| volume_of(pod, &mount.name));
+    let node = volume.and_then(|volume| volume.host_path.as_ref());
+    node.is_some_and(|node| node.type_.as_deref() == Some("BlockDevice"))
+}
+
 /// Whether a claim's volume is given to read only.
 fn is_read_only(pod: &PodToBe, name: &str) -> bool {
     let claim = volume_of(pod, name).and_then(|volume| volume.persistent_volume_claim.as_ref());

@@ -26,6 +26,7 @@ use uuid::Uuid;
 
 pub use self::emptydir::EmptyDirDisk;
 pub use self::policy::AnnotationPolicy;
+pub(crate) use self::policy::matches;
 use self::reader::Reader;
 pub use self::source::{Source, SshKeySource, UserDataSource};
 pub use self::ssh_keys::SshKey;

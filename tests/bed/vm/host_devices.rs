@@ -1,17 +1,20 @@
 //! Devices of the node that kubelet allocated, without VFIO, which has a tier of its own.
 
 use std::fs;
+use std::os::unix::fs::{MetadataExt as _, symlink};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use anyhow::{Result, bail, ensure};
-use proto::cri::{CdiDevice, ContainerConfig, Device, KeyValue};
+use nix::sys::stat::{Mode, SFlag, mknod};
+use proto::cri::{CdiDevice, ContainerConfig, Device, KeyValue, Mount};
 use serde_json::json;
 use tests::agent_image::tiny_with_agent;
 use tests::case::{Bed, Case};
 use tests::command::{TOOL_DEADLINE, command, finish};
 use tests::cri;
 use tests::image_server::Fault;
+use tests::kubelet_volumes::PodVolumes;
 use tests::loop_device::LoopDevice;
 use tests::node::{BOOT_DEADLINE, CRI_SOCKET, Node};
 use tests::wait::wait_for;
@@ -61,13 +64,36 @@ fn by_cdi(name: &str) -> Vec<CdiDevice> {
 }
 
 fn allocated(bed: &Bed) -> Result<()> {
-    let node = Node::configured(bed, "handlers.virtlet.guest_agent = true")?;
     let dir = bed.dir.join("of-cdi");
     fs::create_dir_all(&dir)?;
     fs::write(dir.join("word"), "shown\n")?;
     let disk = LoopDevice::new(&bed.dir.join("disk.img"), 1 << 20)?;
     disk.write(b"of the node\n", 0)?;
     let _file = CdiFile::new(disk.node(), &dir)?;
+    let other = LoopDevice::new(&bed.dir.join("other.img"), 1 << 20)?;
+    other.write(b"mounted\n", 0)?;
+    // As kubelet has one on each block volume.
+    let stacked = LoopDevice::on(&other)?;
+    let named =
+        [&other, &stacked].map(|device| format!("'{}'", device.node().file_name().unwrap_or_default().display()));
+    let settings = format!("raw_devices = [{}]\nhandlers.virtlet.guest_agent = true", named.join(", "));
+    let node = Node::configured(bed, &settings)?;
+    // As an administrator may have it.
+    let link = bed.dir.join("by-name");
+    symlink(other.node(), &link)?;
+    let by_path = |path: &Path| {
+        let host_path = path.display().to_string();
+        vec![Mount { container_path: "/dev/mounted".into(), host_path, readonly: true, ..Mount::default() }]
+    };
+
+    // Whoever can write to a volume can make a device's node in it.
+    let volumes = PodVolumes::new(&bed.dir, "devices");
+    let in_volume = volumes.path("empty-dir", "data").join("dev");
+    fs::create_dir_all(volumes.path("empty-dir", "data"))?;
+    let number = fs::metadata(other.node())?.rdev();
+    mknod(&in_volume, SFlag::S_IFBLK, Mode::S_IRUSR, number)?;
+    let of_volume =
+        Mount { container_path: "/data".into(), host_path: in_volume.display().to_string(), ..Mount::default() };
 
     let image = node.images.offer("agent.qcow2", &tiny_with_agent(bed)?, Fault::None);
     node.cri.pull(&image)?;
@@ -97,6 +123,10 @@ fn allocated(bed: &Bed) -> Result<()> {
             "CDI device `bed.example/any=absent` is in no file",
         ),
         (ContainerConfig { cdi_devices: by_cdi("hooked"), ..plain() }, "ask for `hooks`"),
+        (ContainerConfig { mounts: by_path(Path::new("/dev/null")), ..plain() }, "`/dev` is the guest's own"),
+        (ContainerConfig { mounts: by_path(disk.node()), ..plain() }, "which `raw_devices` of controld does not name"),
+        (ContainerConfig { mounts: by_path(stacked.node()), ..plain() }, "by which kubelet holds a block volume"),
+        (ContainerConfig { mounts: vec![of_volume], ..plain() }, "is a device, which a guest cannot see"),
     ] {
         let Err(error) = node.cri.create(&sandbox, &container, &pod) else { bail!("not refused: {said}") };
         ensure!(error.message().contains(said), "{error}");
@@ -105,10 +135,11 @@ fn allocated(bed: &Bed) -> Result<()> {
 
     let tokens = ["/dev/kvm", "/dev/net/tun", "/dev/vhost-net", "/dev/vfio/vfio"];
     let devices = tokens.iter().map(|path| device(path)).collect();
-    let vm =
-        node.start_pod(node.pod("allocated")?, &ContainerConfig { devices, cdi_devices: by_cdi("disk"), ..plain() })?;
+    let wanted = ContainerConfig { devices, cdi_devices: by_cdi("disk"), mounts: by_path(&link), ..plain() };
+    let vm = node.start_pod(node.pod("allocated")?, &wanted)?;
     wait_for("our agent", BOOT_DEADLINE, || Ok((exec(bed, &vm, "true")?.code == Some(0)).then_some(())))?;
-    prints(bed, &vm, "head -n 1 $BED_DISK", "of the node")?;
+    prints(bed, &vm, "head -n 1 $BED_DISK; head -n 1 /dev/mounted", "of the node\nmounted")?;
+    prints(bed, &vm, "echo x 2>/dev/null >/dev/mounted || echo read-only", "read-only")?;
     prints(bed, &vm, "cat /of-cdi/word; echo x 2>/dev/null >/of-cdi/word || echo read-only", "shown\nread-only")?;
     let words = ["--socket", CRI_SOCKET, "explain", "allocated"];
     let told = finish(&mut command(bed.program("virtletctl"), words), TOOL_DEADLINE)?;

@@ -41,7 +41,7 @@ impl AnnotationPolicy {
 }
 
 /// Whether a name is as a pattern says, in which `*` is any number of any letters.
-fn matches(pattern: &str, name: &str) -> bool {
+pub(crate) fn matches(pattern: &str, name: &str) -> bool {
     let mut parts = pattern.split('*');
     let first = parts.next().unwrap_or_default();
     let Some(mut rest) = name.strip_prefix(first) else { return false };

@@ -1,0 +1,62 @@
+//! Block devices of the node that pods name themselves, by a `hostPath` or a flexvolume.
+
+use std::path::Path;
+
+use super::disks::Node;
+use crate::config::RawDevices;
+use crate::model::error::{Error, Kind, Result};
+use crate::model::plan::BlockDevice;
+
+/// The device of a path that a pod names, for `what` of it. Blocks.
+///
+/// # Errors
+/// When the administrator does not name it, or it is of another pod's volume.
+pub(super) fn named(raw_devices: &RawDevices, what: &str, path: &Path) -> Result<BlockDevice> {
+    let node = Node::new();
+    let device = node.block_device(what, path)?;
+    if !raw_devices.may_be(&device.node) {
+        return Err(unnamed(what, path, &device.node));
+    }
+    if node.loop_file(device.number).is_some_and(|file| is_of_volume(&file)) {
+        let why = "by which kubelet holds a block volume, or which has another device below";
+        return Err(denied(what, path, &device.node, why));
+    }
+    Ok(device)
+}
+
+/// That the administrator does not name the device of a path.
+pub(crate) fn unnamed(what: &str, path: &Path, node: &Path) -> Error {
+    denied(what, path, node, "which `raw_devices` of controld does not name; use a volume with `volumeMode: Block`")
+}
+
+/// What a pod mounts at a path, in words.
+pub(crate) fn mounted_at(path: &str) -> String {
+    format!("volume mount at `{path}`")
+}
+
+fn denied(what: &str, path: &Path, node: &Path, why: &str) -> Error {
+    let (path, node) = (path.display(), node.display());
+    Error::new(Kind::Denied, format!("{what} cannot be a disk of the VM: `{path}` is `{node}`, {why}"))
+}
+
+/// kubelet has a loop device on each block volume that it maps: on the node in its own directory, or on what that leads to.
+fn is_of_volume(file: &Path) -> bool {
+    file.starts_with("/dev") || file.components().any(|part| part.as_os_str() == "volumeDevices")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn loop_devices_of_kubelets_are_known() {
+        for (file, so) in [
+            ("/srv/disk.img", false),
+            ("/dev/sdb", true),
+            ("/var/lib/kubelet/plugins/kubernetes.io/csi/volumeDevices/pvc/dev/u", true),
+            ("/var/lib/kubelet/pods/u/volumeDevices/kubernetes.io~local-volume/pv", true),
+        ] {
+            assert_eq!(is_of_volume(Path::new(file)), so, "{file}");
+        }
+    }
+}
