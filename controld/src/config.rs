@@ -12,6 +12,7 @@ use imagestore::net::{EnvProxies, ProxyError};
 use serde::Deserialize;
 use streaming::TlsFiles;
 
+mod flexvolumes;
 mod given;
 mod handlers;
 pub mod images;
@@ -21,6 +22,7 @@ mod raw_devices;
 mod syntax;
 mod units;
 
+pub use flexvolumes::FlexvolumesConfig;
 pub use given::Given;
 pub use handlers::{Handler, MachineDefaults};
 pub use images::ImagesConfig;
@@ -88,6 +90,7 @@ pub struct Config {
     pub seed_kubeconfig: Option<PathBuf>,
     /// Block devices that pods may name themselves.
     pub raw_devices: RawDevices,
+    pub flexvolumes: FlexvolumesConfig,
     /// Streaming server.
     pub streaming: StreamingConfig,
     pub metrics: MetricsConfig,
@@ -330,6 +333,7 @@ impl Default for Config {
             images: ImagesConfig::default(),
             seed_kubeconfig: None,
             raw_devices: RawDevices::default(),
+            flexvolumes: FlexvolumesConfig::default(),
             streaming: StreamingConfig::default(),
             metrics: MetricsConfig::default(),
             log: LogConfig::default(),

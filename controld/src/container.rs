@@ -14,6 +14,7 @@ mod devices;
 mod disks;
 mod emptydir;
 pub mod explain;
+pub(crate) mod flexvolume;
 mod growth;
 mod host;
 pub(crate) mod host_disks;
@@ -134,11 +135,14 @@ impl Containers {
             Ok(devices::Found { config: host_disks::find(found.config, &pod, &config, &of)?, ..found })
         });
         let found = found.await?;
+        let (config, uid, asked) = (self.uses.config.clone(), sandbox.config.uid.clone(), found.config.clone());
+        let flexvolumes = look(move || flexvolume::find(&config, &asked, &uid)).await?;
         let draft = Draft::of(Wishes {
             id: machine,
             sandbox: &sandbox.config,
             container: &found.config,
             annotations: &annotations,
+            flexvolumes: &flexvolumes,
             handler: &handler,
             offer: Some(&offer),
             accel,
@@ -183,6 +187,8 @@ impl Containers {
         let owner = self.uses.orphans.owner(&PodName::of(&sandbox)).await?;
         let volumes = self.uses.volumes.clone();
         let folder = off_reactor(move || volumes.claim(&owner)).await.map_err(no_disk)?;
+        let draft = draft.with_files_below(&folder.flexvolumes());
+        flexvolume::make(draft.flexvolumes()).await?;
         let (asked, machine_type) = (plan::hardware::machine_type(&handler), &draft.hardware().machine);
         self.uses.volumes.note_machine_type(&folder, &asked, machine_type).await.map_err(no_disk)?;
         // A volume has a life of its own.

@@ -8,6 +8,7 @@
 pub(crate) mod agree;
 pub mod describe;
 pub mod dump;
+pub mod flexvolume_driver;
 pub mod formats;
 mod memory;
 pub mod metrics;
@@ -37,7 +38,7 @@ use crate::api::edge::Calls;
 use crate::api::sessions::Sessions;
 use crate::api::{self, admin, cri};
 use crate::config::{self, Config, LogConfig, LogFormat};
-use crate::container::{Containers, Uses};
+use crate::container::{Containers, Uses, flexvolume};
 use crate::hypervisor::HvEvent;
 use crate::images::mapping;
 use crate::sandbox::Sandboxes;
@@ -201,6 +202,7 @@ async fn listen(uses: Arc<Uses>, containers: Containers, mut events: Receiver<Hv
         if matches!(event, HvEvent::Resync) {
             tokio::spawn(greet(uses.clone()));
             tokio::spawn(look_for_orphans(uses.clone()));
+            tokio::spawn(forget_keys(uses.clone()));
         }
         containers.hear(&event);
     }
@@ -222,6 +224,18 @@ async fn greet(uses: Arc<Uses>) {
 async fn look_for_orphans(uses: Arc<Uses>) {
     if let Err(error) = uses.orphans.look().await {
         tracing::warn!(error = %Chain(&error), "machines not listed; the next connection tries again");
+    }
+}
+
+/// Keys that a start has left at libvirt which was cut off.
+async fn forget_keys(uses: Arc<Uses>) {
+    let Err(error) = flexvolume::sweep(&uses).await else { return };
+    let what = "keys that a start may have left at libvirt not looked for; the next connection tries again";
+    // A libvirt that knows no secrets will do for all other machines.
+    if uses.config.flexvolumes.enabled {
+        tracing::warn!(error = %Chain(&error), "{what}");
+    } else {
+        tracing::debug!(error = %Chain(&error), "{what}");
     }
 }
 

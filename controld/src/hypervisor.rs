@@ -20,6 +20,7 @@ pub mod pinning;
 mod policy;
 mod press;
 pub mod process;
+mod secrets;
 mod size;
 mod start;
 

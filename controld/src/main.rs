@@ -15,6 +15,7 @@ use common::manual::{self, Section};
 use controld::config::Config;
 use controld::daemon;
 use controld::daemon::dump::{Dump, SomeUnread};
+use controld::daemon::flexvolume_driver;
 use controld::daemon::formats;
 use controld::images::{Images, mapping};
 
@@ -85,6 +86,11 @@ enum What {
 }
 
 fn main() -> ExitCode {
+    // kubelet calls it by another name, and not as the command line says.
+    let mut words = std::env::args_os();
+    if flexvolume_driver::is_called(words.next().as_deref()) {
+        return flexvolume_driver::main(words);
+    }
     let cli = Cli::parse();
     // First of all: it reads no configuration, and what it reads is not trusted.
     if let Command::Decompress { kind } = &cli.command {

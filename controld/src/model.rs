@@ -6,6 +6,7 @@
 pub mod annotations;
 pub mod domain;
 pub mod error;
+pub mod flexvolume;
 pub mod ids;
 pub mod plan;
 mod resources;
@@ -35,7 +36,7 @@ pub const SANDBOX_VERSION: u32 = 1;
 /// was no plan of the machine, but some of its fields. Up to version 3 no plan had a share: an earlier release would start such a machine
 /// without its volumes. Up to version 4 none had disks beside the root disk. Up to version 5 no root disk was a volume, and nothing was
 /// passed through: an earlier release would start such a machine from a fresh disk, or without its devices. Up to version 6 no disk was an
-/// image.
+/// image, or of a flexvolume.
 pub const CONTAINER_VERSION: u32 = 7;
 
 /// kubelet's annotation of a container, see its `newContainerAnnotations`.

@@ -47,8 +47,9 @@
 //! takes a `Setup` that has mounts or options of the resolver for no message.
 //!
 //! Block volumes are disks, whose order says nothing. A `Setup` names each by its serial, and the agent makes a link to it, or mounts it,
-//! where the pod has it. An agent of an earlier release takes a `Setup` that has disks for no message. Of an image that is a volume
-//! nobody says which file system it has ([`ANY_FILE_SYSTEM`]): the agent looks.
+//! where the pod has it. An agent of an earlier release takes a `Setup` that has disks for no message, and a later one that cannot mount
+//! partitions, one in which a disk has a partition. Of an image that is a volume nobody says which file system it has
+//! ([`ANY_FILE_SYSTEM`]): the agent looks.
 //!
 //! # Credit
 //!

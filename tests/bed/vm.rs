@@ -7,6 +7,7 @@ mod disks;
 mod emptydirs;
 mod ends;
 mod failures;
+mod flexvolumes;
 mod full_disk;
 mod handlers;
 mod host_devices;
@@ -31,6 +32,7 @@ const TABLES: &[&[Case]] = &[
     api_sources::CASES,
     ends::CASES,
     failures::CASES,
+    flexvolumes::CASES,
     full_disk::CASES,
     handlers::CASES,
     host_devices::CASES,

@@ -22,6 +22,7 @@ pub mod cri;
 pub mod daemon;
 pub mod data_image;
 pub mod emulated;
+pub mod flexvolumes;
 pub mod forwarded;
 pub mod frames;
 pub mod guest;

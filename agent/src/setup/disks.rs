@@ -39,17 +39,24 @@ impl Disks {
     pub(super) fn see(&self, wanted: &[Disk]) -> Vec<String> {
         let deadline = Instant::now() + FOUND;
         let see = |disk: &Disk| {
-            let Disk { serial, path, .. } = disk;
-            let seen = self.wait(serial, deadline).and_then(|name| self.show(disk, &name));
+            let Disk { serial, path, partition, .. } = disk;
+            let seen = self.wait(serial, *partition, deadline).and_then(|name| self.show(disk, &name));
             seen.err().map(|why| format!("disk `{serial}` is not at `{path}` in the guest: {why}"))
         };
         wanted.iter().filter_map(see).collect()
     }
 
-    fn wait(&self, serial: &str, deadline: Instant) -> Result<String, String> {
+    fn wait(&self, serial: &str, partition: u16, deadline: Instant) -> Result<String, String> {
         let mut arrivals = None;
         loop {
-            match self.find(serial) {
+            let found = match self.find(serial) {
+                // The kernel shows a disk before it has read what is on it.
+                Ok(Some(disk)) if partition != 0 => {
+                    file_system::partition(&self.root.join("sys/block").join(&disk), partition)
+                }
+                found => found,
+            };
+            match found {
                 Ok(Some(name)) => return Ok(name),
                 Ok(None) => {}
                 Err(error) => return Err(format!("the kernel does not show its disks: {error}")),
@@ -61,6 +68,9 @@ impl Disks {
             };
             match heard.wait(deadline) {
                 Ok(true) => {}
+                Ok(false) if matches!(self.find(serial), Ok(Some(_))) => {
+                    return Err(format!("it has no partition {partition}"));
+                }
                 Ok(false) => {
                     let seconds = FOUND.as_secs();
                     return Err(format!(
@@ -170,11 +180,12 @@ mod tests {
     fn disks() -> (tempfile::TempDir, Disks) {
         let root = tempfile::tempdir().unwrap();
         let at = |path: &str| root.path().join("sys/block").join(path);
-        for dir in ["vda", "vdb", "sdc/device", "loop0"] {
+        for dir in ["vda", "vdb/vdb2", "vdb/queue", "sdc/device", "loop0"] {
             fs::create_dir_all(at(dir)).unwrap();
         }
         fs::write(at("vda/serial"), "root").unwrap();
         fs::write(at("vdb/serial"), "data\n").unwrap();
+        fs::write(at("vdb/vdb2/partition"), "2\n").unwrap();
         fs::write(at("sdc/device/vpd_pg80"), b"\0\x80\0\x05  big").unwrap();
         let disks = Disks::of(root.path());
         (root, disks)
@@ -220,7 +231,15 @@ mod tests {
     #[test]
     fn a_disk_that_is_not_there_is_told_at_the_deadline() {
         let (_root, disks) = disks();
-        let why = disks.wait("none", Instant::now()).unwrap_err();
+        let why = disks.wait("none", 0, Instant::now()).unwrap_err();
         assert_eq!(why, "the kernel has not found it within 10 s; the driver of its bus must be in it");
+    }
+
+    #[test]
+    fn a_partition_is_found_by_its_number() {
+        let (_root, disks) = disks();
+        assert_eq!(disks.wait("data", 2, Instant::now()).as_deref(), Ok("vdb2"));
+        let why = disks.wait("data", 1, Instant::now()).unwrap_err();
+        assert_eq!(why, "it has no partition 1");
     }
 }

@@ -13,7 +13,7 @@ use super::emptydir;
 use super::plan::disks::Wanted;
 use crate::model::domain::{AsyncIo, DiskNow, Sectors};
 use crate::model::error::{Error, Kind, Result};
-use crate::model::plan::{BlockDevice, DeviceNumber, Disk, DiskSource};
+use crate::model::plan::{BlockDevice, DeviceNumber, Disk, DiskSource, MountedDevice};
 
 /// The unit of a device's size in `/sys`, whatever its sectors are.
 const SIZE_UNIT: u64 = 512;
@@ -70,7 +70,11 @@ impl Node {
     pub(super) fn now(&self, disks: &[Disk]) -> Result<Vec<DiskNow>> {
         let io = self.async_io();
         let now = |Disk { source, path, .. }: &Disk| match source {
-            DiskSource::Block(device) => self.used(path, device, io),
+            DiskSource::Block(device) | DiskSource::Mounted(MountedDevice { device, .. }) => {
+                self.used(path, device, io)
+            }
+            // QEMU's own library reads and writes it.
+            DiskSource::Rbd(_) => Ok(DiskNow { io: AsyncIo::Threads, sectors: None }),
             DiskSource::File(file) => {
                 emptydir::now(file, io).map_err(|cause| Error::because(Kind::State, emptydir::gone(path), cause))
             }

@@ -128,7 +128,7 @@ async fn mkfs(kind: FileSystem, file: &File, deadline: Instant) -> Result<()> {
         }
         Ok(Err(absent)) if absent.kind() == io::ErrorKind::NotFound => {
             let what =
-                format!("this node has no {program} for `virtlet.cloud/emptydir-disks`; install package `{package}`");
+                format!("this node has no {program} for disks of the pod's volumes; install package `{package}`");
             return Err(Error::because(Kind::State, what, absent));
         }
         Ok(ran) => ran.map_err(|cause| io_failed("mkfs not started", cause))?,
@@ -178,7 +178,7 @@ fn open_for_qemu(file: &DiskFile, read_only: bool) -> io::Result<(File, bool)> {
 
 /// What is said of a disk whose file is not there.
 pub(super) fn gone(path: &str) -> String {
-    format!("the emptyDir's disk at `{path}` cannot be opened")
+    format!("the disk of the volume at `{path}` cannot be opened")
 }
 
 /// Nothing but a file: what is in the directory is the pod's.

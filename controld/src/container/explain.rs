@@ -8,7 +8,10 @@ use serde::Serialize;
 
 use crate::config::{Given, Handler, MachineDefaults};
 use crate::model::annotations::PodAnnotations;
-use crate::model::plan::{Clock, Cpus, Firmware, Hardware, Memory, OnImageChange, Passed, RootLifetime, Share};
+use crate::model::flexvolume;
+use crate::model::plan::{
+    Clock, Cpus, Disk, DiskSource, Firmware, Hardware, Memory, OnImageChange, Passed, RootLifetime, Share,
+};
 use crate::model::{Container, ContainerConfig, Resources};
 
 const MIB: u64 = 1 << 20;
@@ -40,6 +43,8 @@ pub struct Made<'a> {
     pub hardware: &'a Hardware,
     pub share: Option<&'a Share>,
     pub passed: &'a Passed,
+    /// Of these, those are told that are flexvolumes.
+    pub disks: &'a [Disk],
     /// `None` is a disk of the pod's own.
     pub root: Option<Root>,
 }
@@ -64,6 +69,7 @@ pub fn of_record(container: &Container, handler: &Handler) -> Option<Vec<Setting
         hardware: &machine.hardware,
         share: machine.share.as_ref(),
         passed: &machine.passed,
+        disks: &machine.disks,
         root: (machine.root.persistent.as_ref())
             .map(|root| Root { on_image_change: root.on_image_change, as_is: root.as_is }),
     };
@@ -89,6 +95,7 @@ pub fn explain(said: Said<'_>, made: Made<'_>) -> Vec<Setting> {
     hardware(&mut list, said, made.hardware);
     devices(&mut list, made.passed);
     disk(&mut list, said, made.root);
+    flexvolumes(&mut list, said.container, made.disks);
     network(&mut list, said.annotations, &said.handler.defaults);
     guest::seed(&mut list, said);
     guest::guest(&mut list, said, made.share);
@@ -265,6 +272,31 @@ fn devices(list: &mut List<'_>, passed: &Passed) {
             tokens,
             "kubelet; they say where the pod may run, and QEMU has what it needs".into(),
         );
+    }
+}
+
+/// Nothing is said of nothing.
+fn flexvolumes(list: &mut List<'_>, container: &ContainerConfig, disks: &[Disk]) {
+    let of_mount = |mount| {
+        let name = flexvolume::name(mount)?;
+        let disk = disks.iter().find(|disk| disk.path == mount.container_path)?;
+        let what = match &disk.source {
+            DiskSource::File(file) => format!("a file of {} MiB", file.size / MIB),
+            DiskSource::Rbd(image) => format!("image {} of Ceph", image.name()),
+            DiskSource::Block(device) => device.node.display().to_string(),
+            DiskSource::Mounted(mounted) => mounted.device.node.display().to_string(),
+            DiskSource::Image(_) => return None,
+        };
+        let on = match disk.source.mounted() {
+            None => "a link to the disk".to_owned(),
+            Some(on) if on.partition == 0 => on.file_system.word().to_owned(),
+            Some(on) => format!("{} of partition {}", on.file_system.word(), on.partition),
+        };
+        Some(format!("{name}: {what}, {on}"))
+    };
+    let told: Vec<_> = container.mounts.iter().filter_map(of_mount).collect();
+    if !told.is_empty() {
+        list.add("flexvolumes", told.join("; "), "pod field volumes, flexVolume, or a PersistentVolume's".into());
     }
 }
 

@@ -12,6 +12,7 @@ use tokio_util::sync::CancellationToken;
 use tracing::Span;
 
 use super::confinement;
+use super::flexvolume;
 use super::growth;
 use super::machine::Room;
 use super::parts::{self, Part};
@@ -215,6 +216,7 @@ impl Host for Arc<Uses> {
 
     async fn clear(&self, container: &Container) -> Result<()> {
         self.hypervisor.clear(container.machine.id.uuid()).await?;
+        flexvolume::forget(self, container).await?;
         self.agents.forget(container.machine.id);
         for part in [Part::Seed, Part::Cgroup] {
             if let Err(error) = part.undo(self, container) {

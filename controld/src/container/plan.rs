@@ -3,6 +3,7 @@
 mod as_disk;
 pub(super) mod disks;
 mod emptydir;
+pub(crate) mod flexvolume;
 pub(crate) mod guest;
 pub(super) mod hardware;
 pub(super) mod image_volumes;
@@ -11,6 +12,8 @@ mod promise;
 pub(in crate::container) mod share;
 mod size;
 mod volumes;
+
+use std::path::Path;
 
 pub(crate) use self::promise::promise;
 use self::volumes::Volumes;
@@ -33,6 +36,8 @@ pub(crate) struct Wishes<'a> {
     pub(crate) sandbox: &'a SandboxConfig,
     pub(crate) container: &'a ContainerConfig,
     pub(crate) annotations: &'a PodAnnotations,
+    /// Those that the container mounts.
+    pub(crate) flexvolumes: &'a [flexvolume::Wanted],
     /// The pod's runtime handler.
     pub(crate) handler: &'a Handler,
     /// What the emulator has for machines of its type, if it was asked.
@@ -57,6 +62,7 @@ pub(super) struct Draft {
     disks: Vec<disks::Wanted>,
     files: Vec<Disk>,
     images: Vec<image_volumes::Wanted>,
+    flexvolumes: Vec<Disk>,
 }
 
 /// What a container's machine that runs has with other resources.
@@ -113,8 +119,8 @@ impl Draft {
         else {
             return Err(Error::all(&wrong));
         };
-        let Volumes { share, disks, files, images } = volumes;
-        let mounted = mounted(&files, &images);
+        let Volumes { share, disks, files, images, flexvolumes } = volumes;
+        let mounted = mounted(&files, &images, &flexvolumes);
         let all = (&disks[..], &mounted[..]);
         let guest =
             guest::of(wishes.sandbox, wishes.container, wishes.annotations, wishes.handler, share.as_ref(), all)?;
@@ -133,6 +139,7 @@ impl Draft {
             disks,
             files,
             images,
+            flexvolumes,
         })
     }
 
@@ -161,9 +168,19 @@ impl Draft {
         &self.files
     }
 
+    /// Those that are flexvolumes.
+    pub(super) fn flexvolumes(&self) -> &[Disk] {
+        &self.flexvolumes
+    }
+
+    /// With the files of new flexvolumes below `dir`.
+    pub(super) fn with_files_below(self, dir: &Path) -> Self {
+        Self { flexvolumes: flexvolume::placed(self.flexvolumes, dir), ..self }
+    }
+
     /// Those of its disks that the guest is to mount.
     pub(super) fn guest_disks(&self) -> Vec<GuestDisk> {
-        guest_disks(&mounted(&self.files, &self.images), self.hardware.disk_bus)
+        guest_disks(&mounted(&self.files, &self.images, &self.flexvolumes), self.hardware.disk_bus)
     }
 
     /// Of its disks, those that are images.
@@ -196,14 +213,14 @@ impl Draft {
             cgroup: Some(self.cgroup),
             guest: self.guest,
             share: self.share,
-            disks: [blocks, self.files, images].concat(),
+            disks: [blocks, self.files, images, self.flexvolumes].concat(),
             passed,
         }
     }
 }
 
 /// Those of a guest's disks of which it is told what is on them.
-fn mounted(files: &[Disk], images: &[image_volumes::Wanted]) -> Vec<Disk> {
+fn mounted(files: &[Disk], images: &[image_volumes::Wanted], flexvolumes: &[Disk]) -> Vec<Disk> {
     let images = images.iter().map(|image| image.disk(DiskImage::default()));
-    files.iter().cloned().chain(images).collect()
+    files.iter().cloned().chain(images).chain(flexvolumes.iter().cloned()).collect()
 }

@@ -2,8 +2,9 @@
 //!
 //! Order: the image is on the volume that is the root disk, if one is -> what the seed needs of the cluster's API is read -> the turn to
 //! start a machine -> console directory and log (so that nothing is lost from power-on) -> seed -> what is shared with the guest is
-//! written down -> tapmanager is told who QEMU is and arms the pod -> define, with the token in the machine's environment -> libvirt
-//! starts it -> QEMU is moved into the pod's cgroup -> the seed is unlinked, QEMU has it open. A definition is made anew at every start, because the token is. The turn comes before that because
+//! written down -> tapmanager is told who QEMU is and arms the pod -> define, with the token in the machine's environment -> libvirt is
+//! given the keys of the machine's Ceph disks, starts it, and is made to forget the keys -> QEMU is moved into the pod's cgroup -> the
+//! seed is unlinked, QEMU has it open. A definition is made anew at every start, because the token is. The turn comes before that because
 //! it may be long in coming: the token lapses, and libvirt shows it to whoever may read from it.
 
 use std::io;
@@ -20,7 +21,7 @@ use super::parts::libvirt_log;
 use super::remove::remove;
 use super::seed::api::Objects;
 use super::uses::Uses;
-use super::{confinement, disks, emptydir, persistent, screen, seed, share};
+use super::{confinement, disks, emptydir, flexvolume, persistent, screen, seed, share};
 use crate::container::agents;
 use crate::container::console::follow::Follower;
 use crate::container::console::{COMMAND_END, COMMAND_LOG, SERIAL_LOG};
@@ -120,8 +121,8 @@ pub(super) async fn machine(
         let files = off_reactor(move || emptydir::opened(&disks)).await?;
         uses.hypervisor.give_files(container.machine.id.uuid(), files).await?;
         let log = libvirt_log(uses, container);
-        let started = uses.hypervisor.start(turn, container.machine.id.uuid(), &log, unwanted).await;
-        if let Err(error) = started {
+        let starting = uses.hypervisor.start(turn, container.machine.id.uuid(), &log, unwanted);
+        if let Err(error) = flexvolume::with_keys(uses, container, starting).await {
             return Err(with_virtiofsds_words(uses, container, error).await);
         }
         // systemd may be long about it.

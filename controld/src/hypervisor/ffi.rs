@@ -1,7 +1,9 @@
 //! The few libvirt calls that this crate makes, safe to call: every returned pointer is owned, every error is read in the
 //! call that made it (libvirt keeps the last one per thread).
 
-#![expect(unsafe_code, reason = "libvirt is a C library; nothing outside this file calls it")]
+#![expect(unsafe_code, reason = "libvirt is a C library; nothing but this file and those below it calls it")]
+
+mod secret;
 
 use std::ffi::{CStr, CString, NulError, c_char, c_int, c_void};
 use std::os::fd::{AsRawFd as _, BorrowedFd};

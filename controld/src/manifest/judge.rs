@@ -4,8 +4,8 @@ use std::path::Path;
 
 use k8s_openapi::api::core::v1::Container;
 
-use super::kubelet;
 use super::read::{Manifest, PodToBe};
+use super::{flexvolume, kubelet};
 use crate::api::cri::convert;
 use crate::config::{Accel, Config, Handler};
 use crate::container::explain::Setting;
@@ -120,11 +120,13 @@ impl Verdict {
                     }
                     Ok(is_device.then(|| mount.host_path.clone()))
                 })?;
+                let flexvolumes = &flexvolume::wanted(&config.flexvolumes, pod, container)?;
                 promise(Wishes {
                     id,
                     sandbox,
                     container: &asked,
                     annotations,
+                    flexvolumes,
                     handler,
                     offer: None,
                     accel,

@@ -104,7 +104,7 @@ pub(super) fn container(pod: &PodToBe, container: &Container) -> cri::ContainerC
     }
 }
 
-fn volume_of<'a>(pod: &'a PodToBe, name: &str) -> Option<&'a Volume> {
+pub(super) fn volume_of<'a>(pod: &'a PodToBe, name: &str) -> Option<&'a Volume> {
     pod.spec.volumes.iter().flatten().find(|volume| volume.name == name)
 }
 
@@ -134,7 +134,10 @@ fn mount(pod: &PodToBe, mount: &VolumeMount) -> cri::Mount {
             Some(Volume { host_path: Some(node), .. }) => node.path.clone(),
             Some(volume) => {
                 let of_pod = format!("/var/lib/kubelet/pods/{UID}/volumes");
-                format!("{of_pod}/kubernetes.io~{}/{}", plugin(volume), volume.name)
+                match &volume.flex_volume {
+                    Some(flex) => format!("{of_pod}/{}/{}", flex.driver.replace('/', "~"), volume.name),
+                    None => format!("{of_pod}/kubernetes.io~{}/{}", plugin(volume), volume.name),
+                }
             }
             None => format!("/var/lib/kubelet/pods/{UID}/volumes/kubernetes.io~unknown/{}", mount.name),
         },

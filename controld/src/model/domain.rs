@@ -11,6 +11,7 @@
 //!   large pages for it by itself.
 //! - The serial port is a socket with an append log beside it, so output is kept from power-on, whoever listens.
 
+mod secret;
 mod xml;
 
 use std::path::PathBuf;
@@ -19,6 +20,7 @@ use std::time::Duration;
 use proto::tap::Token;
 use uuid::Uuid;
 
+pub use self::secret::DiskSecret;
 pub use self::xml::{DomainError, group_of, target_of, xml};
 use crate::model::Accelerator;
 use crate::model::plan::{MachinePlan, PassedDevice};

@@ -123,6 +123,12 @@ impl Folder {
     pub fn overlay(&self) -> PathBuf {
         Files::of(self).overlay
     }
+
+    /// Where the pod's flexvolumes that are files are, each in a directory of its own.
+    #[must_use]
+    pub fn flexvolumes(&self) -> PathBuf {
+        self.path.join("flexvolumes")
+    }
 }
 
 // === impl Base ===

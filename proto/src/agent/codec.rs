@@ -130,9 +130,13 @@ fn set_up(setup: &Setup, bytes: &mut Vec<u8>) -> Result<(), EncodeError> {
     }
     let count = u16::try_from(disks.len()).map_err(|_too_many| EncodeError::TooMany)?;
     bytes.extend(count.to_le_bytes());
-    for Disk { serial, path, file_system, read_only } in disks {
+    for Disk { serial, path, file_system, read_only, partition: _ } in disks {
         bytes.push(u8::from(*read_only));
         [serial, path, file_system].into_iter().for_each(|one| text(one, bytes));
+    }
+    // As above, for each disk.
+    if disks.iter().any(|disk| disk.partition != 0) {
+        disks.iter().for_each(|disk| bytes.extend(disk.partition.to_le_bytes()));
     }
     Ok(())
 }
@@ -315,7 +319,12 @@ fn message(kind: u8, body: &[u8]) -> Option<Message> {
             };
             let goes_on = !fields.is_empty();
             let (mounts, resolver) = if goes_on { (fields.mounts()?, fields.words()?) } else { Default::default() };
-            let disks = if fields.is_empty() { Vec::new() } else { fields.disks()? };
+            let mut disks = if fields.is_empty() { Vec::new() } else { fields.disks()? };
+            if !fields.is_empty() {
+                for disk in &mut disks {
+                    disk.partition = fields.u16()?;
+                }
+            }
             Message::Setup(Setup { sysctls, main, mounts, resolver, disks })
         }
         ATTACH => Message::Attach,

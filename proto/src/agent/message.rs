@@ -109,6 +109,8 @@ pub struct Disk {
     pub file_system: String,
     /// Whether the guest may only read it.
     pub read_only: bool,
+    /// The number of the partition that has the file system; 0 is the whole disk.
+    pub partition: u16,
 }
 
 /// An entry of the share, seen at a path of the guest.

@@ -40,7 +40,26 @@ fn all() -> Vec<Frame> {
         Message::Setup(Setup {
             disks: vec![
                 Disk { serial: "data".into(), path: "/dev/data".into(), ..Disk::default() },
-                Disk { serial: "x".into(), path: "/x".into(), file_system: "ext4".into(), read_only: true },
+                Disk {
+                    serial: "x".into(),
+                    path: "/x".into(),
+                    file_system: "ext4".into(),
+                    read_only: true,
+                    partition: 0,
+                },
+            ],
+            ..Setup::default()
+        }),
+        Message::Setup(Setup {
+            disks: vec![
+                Disk { serial: "data".into(), path: "/dev/data".into(), ..Disk::default() },
+                Disk {
+                    serial: "x".into(),
+                    path: "/x".into(),
+                    file_system: "ext4".into(),
+                    partition: 258,
+                    ..Disk::default()
+                },
             ],
             ..Setup::default()
         }),

@@ -58,13 +58,13 @@ pub fn disks_of(plan: &MachinePlan) -> Vec<Disk> {
 #[must_use]
 pub fn planned(disk: &PlannedDisk) -> Disk {
     let file_system = disk.file_system().to_owned();
-    Disk { file_system, ..link(disk.serial.as_str(), &disk.path, disk.read_only) }
+    Disk { file_system, partition: disk.partition(), ..link(disk.serial.as_str(), &disk.path, disk.read_only) }
 }
 
 /// A disk that the guest sees as a link.
 #[must_use]
 pub fn link(serial: &str, path: &str, read_only: bool) -> Disk {
-    Disk { serial: serial.to_owned(), path: path.to_owned(), file_system: String::new(), read_only }
+    Disk { serial: serial.to_owned(), path: path.to_owned(), read_only, ..Disk::default() }
 }
 
 impl Agents {

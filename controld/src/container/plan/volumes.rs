@@ -1,6 +1,6 @@
 //! How a guest has the volumes of its pod: as disks, or by a share. Pure, as the rest of the plan.
 
-use super::{Wishes, disks, emptydir, image_volumes, share, size};
+use super::{Wishes, disks, emptydir, flexvolume, image_volumes, share, size};
 use crate::model::error::Result;
 use crate::model::plan::{Disk, Hardware, Share};
 
@@ -14,27 +14,30 @@ pub(super) struct Volumes {
     /// Files in emptyDirs.
     pub(super) files: Vec<Disk>,
     pub(super) images: Vec<image_volumes::Wanted>,
+    pub(super) flexvolumes: Vec<Disk>,
 }
 
 impl Volumes {
     /// # Errors
     /// When a volume cannot be had, or a guest could not tell two of them apart.
     pub(super) fn of(wishes: &Wishes<'_>, hardware: &Hardware) -> Result<Self> {
-        let Wishes { sandbox, container, annotations, handler, .. } = wishes;
+        let Wishes { sandbox, container, annotations, flexvolumes, handler, .. } = wishes;
         let disks = disks::of(container, hardware)?;
         let (files, container) = emptydir::of(&annotations.emptydir_disks, sandbox, container, &disks, hardware)?;
         let serials: Vec<_> =
             disks.iter().map(|disk| &disk.serial).chain(files.iter().map(|disk| &disk.serial)).collect();
         let (images, container) = image_volumes::of(&container, &serials, hardware)?;
+        let serials: Vec<_> = serials.into_iter().chain(images.iter().map(|image| &image.serial)).collect();
+        let (flexvolumes, container) = flexvolume::of(flexvolumes, sandbox, container, &serials, hardware)?;
         let has_agent = handler.defaults.has_agent(annotations);
         let share = share::of(sandbox, &container, annotations, &handler.defaults, has_agent)?;
-        Ok(Self { share, disks, files, images })
+        Ok(Self { share, disks, files, images, flexvolumes })
     }
 
     /// What of a machine with them takes memory beside its guest.
     pub(super) fn parts(&self, hardware: &Hardware) -> size::Parts {
-        let Self { share, disks, files, images } = self;
-        let disks = disks.len() + files.len() + images.len();
+        let Self { share, disks, files, images, flexvolumes } = self;
+        let disks = disks.len() + files.len() + images.len() + flexvolumes.len();
         size::Parts::of(hardware, share.is_some(), disks)
     }
 }
@@ -67,6 +70,7 @@ mod tests {
                 sandbox: &sandbox,
                 container: &container,
                 annotations: &annotations,
+                flexvolumes: &[],
                 handler: &Handler::default(),
                 offer: None,
                 accel: Accelerator::Kvm,

@@ -3,13 +3,8 @@
 use std::collections::BTreeSet;
 
 use super::{Problem, cut};
-use crate::model::plan::FileSystem;
+use crate::model::plan::{DiskFile, FileSystem};
 
-/// Fewest bytes of a disk, and those of one with xfs, which mkfs.xfs refuses to make smaller.
-const LEAST: u64 = 16 << 20;
-const LEAST_XFS: u64 = 300 << 20;
-/// Most: what ext4 has with blocks of 4 KiB and 32 bits.
-const MOST: u64 = 16 << 40;
 const MAX_DISKS: usize = 60;
 
 /// An emptyDir that the guest has as a disk.
@@ -53,9 +48,9 @@ fn one(text: &str) -> Result<EmptyDirDisk, Problem> {
             })?),
         };
     }
-    let least = if file_system == Some(FileSystem::Xfs) { LEAST_XFS } else { LEAST };
-    if !(least..=MOST).contains(&bytes) {
-        let (least, most) = (least >> 20, MOST >> 40);
+    let least = DiskFile::least(file_system);
+    if !(least..=DiskFile::MOST).contains(&bytes) {
+        let (least, most) = (least >> 20, DiskFile::MOST >> 40);
         return Err(problem(format!("{} for `{volume}` is not within {least}Mi to {most}Ti", cut(size))));
     }
     Ok(EmptyDirDisk { volume: volume.to_owned(), size: bytes.next_multiple_of(1 << 20), file_system })

@@ -3,9 +3,9 @@ use proto::agent::{EXIT_PORT, LOG_PORT};
 use super::*;
 use crate::model::MachineId;
 use crate::model::plan::{
-    BlockDevice, Clock, CpuSetting, Cpus, DeviceNumber, Disk, DiskBus, DiskFile, DiskImage, DiskSource, Extras, FileSystem,
-    Firmware, Graphics, Guest, GuestCommand, Hardware, Layer, Memory, OnImageChange, PersistentRoot, RootDisk, Serial,
-    Watchdog,
+    BlockDevice, Clock, CpuSetting, Cpus, DeviceNumber, Disk, DiskBus, DiskFile, DiskImage, DiskSource, Extras,
+    FileSystem, Firmware, Graphics, Guest, GuestCommand, Hardware, Layer, Memory, OnDisk, OnImageChange,
+    PersistentRoot, RbdImage, RootDisk, Serial, Watchdog,
 };
 
 fn layer(hex: &str, format: &str) -> Layer {
@@ -392,6 +392,32 @@ fn an_image_that_is_a_volume_is_a_disk_that_nobody_writes_to() {
     };
     let text = xml(&with_disks("q35", DiskBus::Virtio, vec![disk])).expect("describes");
     insta::assert_snapshot!(disks_of(&text)[2]);
+}
+
+#[test]
+fn an_image_of_a_cluster_names_its_secret_and_has_none() {
+    let disk = |user: Option<&str>| {
+        let image = RbdImage {
+            monitors: ["10.0.0.1", "[fd00::1]:3300"].map(|text| text.parse().expect("monitor")).into(),
+            pool: "rbd".into(),
+            image: "web".into(),
+            user: user.map(str::to_owned),
+            dir: "/pods/u/web".into(),
+            on: Some(OnDisk { partition: 1, file_system: FileSystem::Ext4 }),
+        };
+        Disk {
+            serial: Serial::of_name("web"),
+            source: DiskSource::Rbd(image),
+            path: "/web".into(),
+            read_only: user.is_none(),
+        }
+    };
+    let mut shown = Vec::new();
+    for (user, bus) in [(Some("admin"), DiskBus::Virtio), (None, DiskBus::Scsi)] {
+        let text = xml(&with_disks("q35", bus, vec![disk(user)])).expect("describes");
+        shown.push(disks_of(&text)[2].to_owned());
+    }
+    insta::assert_snapshot!(shown.join("\n\n"));
 }
 
 fn with_disks(machine: &str, disk_bus: DiskBus, disks: Vec<Disk>) -> DomainSpec {

@@ -168,7 +168,7 @@ fn devices(doc: &mut Doc, spec: &DomainSpec) -> Result<(), DomainError> {
         disks::seed(doc, &spec.plan.hardware, path(seed)?)?;
     }
     for ((nth, disk), now) in (0..others).zip(&spec.plan.disks).zip(&spec.disks) {
-        disks::other(doc, &spec.plan.hardware, nth, disk, *now)?;
+        disks::other(doc, spec, nth, disk, *now)?;
     }
     if let Some(share) = &spec.share {
         filesystem(doc, share)?;

@@ -8,8 +8,9 @@ use proto::agent::ANY_FILE_SYSTEM;
 use serde::{Deserialize, Serialize};
 use sha2::{Digest as _, Sha256};
 
-use super::file::DiskFile;
+use super::file::{DiskFile, OnDisk};
 use super::image::DiskImage;
+use super::rbd::RbdImage;
 
 /// Most disks of a machine beside root disk and seed.
 pub const MAX_DISKS: usize = 60;
@@ -35,10 +36,21 @@ pub struct Disk {
 pub enum DiskSource {
     /// A block device of the node.
     Block(BlockDevice),
-    /// A file in an emptyDir.
+    /// A file in an emptyDir, or one of the pod's own.
     File(DiskFile),
     /// An image of the store, which the guest may only read.
     Image(DiskImage),
+    /// A block device of the node of which the guest mounts what is on it.
+    Mounted(MountedDevice),
+    /// An image of a Ceph cluster.
+    Rbd(RbdImage),
+}
+
+/// A block device of the node, and what the guest mounts of it.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct MountedDevice {
+    pub device: BlockDevice,
+    pub on: OnDisk,
 }
 
 impl DiskSource {
@@ -46,8 +58,8 @@ impl DiskSource {
     #[must_use]
     pub const fn block(&self) -> Option<&BlockDevice> {
         match self {
-            Self::Block(device) => Some(device),
-            Self::File(_) | Self::Image(_) => None,
+            Self::Block(device) | Self::Mounted(MountedDevice { device, .. }) => Some(device),
+            Self::File(_) | Self::Image(_) | Self::Rbd(_) => None,
         }
     }
 
@@ -55,8 +67,28 @@ impl DiskSource {
     #[must_use]
     pub const fn file(&self) -> Option<&DiskFile> {
         match self {
-            Self::Block(_) | Self::Image(_) => None,
             Self::File(file) => Some(file),
+            Self::Block(_) | Self::Image(_) | Self::Mounted(_) | Self::Rbd(_) => None,
+        }
+    }
+
+    /// The image, if it is one.
+    #[must_use]
+    pub const fn rbd(&self) -> Option<&RbdImage> {
+        match self {
+            Self::Rbd(image) => Some(image),
+            Self::Block(_) | Self::File(_) | Self::Image(_) | Self::Mounted(_) => None,
+        }
+    }
+
+    /// What the guest mounts of it, if that is known here; a link to the disk is in its place if that is nothing.
+    #[must_use]
+    pub fn mounted(&self) -> Option<OnDisk> {
+        match self {
+            Self::Block(_) | Self::Image(_) => None,
+            Self::File(file) => file.file_system.map(|file_system| OnDisk { partition: 0, file_system }),
+            Self::Mounted(mounted) => Some(mounted.on),
+            Self::Rbd(image) => image.on,
         }
     }
 
@@ -64,7 +96,7 @@ impl DiskSource {
     #[must_use]
     pub const fn image(&self) -> Option<&DiskImage> {
         match self {
-            Self::Block(_) | Self::File(_) => None,
+            Self::Block(_) | Self::File(_) | Self::Mounted(_) | Self::Rbd(_) => None,
             Self::Image(image) => Some(image),
         }
     }
@@ -130,11 +162,16 @@ impl Disk {
     #[must_use]
     pub fn file_system(&self) -> &'static str {
         match &self.source {
-            DiskSource::Block(_) => "",
             // Whoever made the image knows, and so does the guest.
             DiskSource::Image(_) => ANY_FILE_SYSTEM,
-            DiskSource::File(file) => file.file_system.map_or("", |kind| kind.word()),
+            source => source.mounted().map_or("", |on| on.file_system.word()),
         }
+    }
+
+    /// The partition that has it; 0 is the whole disk.
+    #[must_use]
+    pub fn partition(&self) -> u16 {
+        self.source.mounted().map_or(0, |on| on.partition)
     }
 }
 

@@ -21,6 +21,17 @@ pub struct DiskFile {
 impl DiskFile {
     /// The file's name.
     pub const NAME: &str = "disk.img";
+    /// Most bytes: what ext4 has with blocks of 4 KiB and 32 bits.
+    pub const MOST: u64 = 16 << 40;
+
+    /// Fewest bytes of one with this on it; mkfs.xfs refuses to make smaller ones.
+    #[must_use]
+    pub const fn least(file_system: Option<FileSystem>) -> u64 {
+        match file_system {
+            Some(FileSystem::Xfs) => 300 << 20,
+            Some(FileSystem::Ext4) | None => 16 << 20,
+        }
+    }
 
     /// The file.
     #[must_use]
@@ -35,4 +46,12 @@ words! {
         Ext4 = "ext4",
         Xfs = "xfs",
     }
+}
+
+/// A file system that is on a disk already.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub struct OnDisk {
+    /// The number of the partition that has it; 0 is the whole disk.
+    pub partition: u16,
+    pub file_system: FileSystem,
 }

@@ -67,7 +67,8 @@ impl Fields<'_> {
         let count = self.u16()?;
         let disk = |_| {
             let read_only = self.byte()? != 0;
-            Some(Disk { serial: self.text()?, path: self.text()?, file_system: self.text()?, read_only })
+            let (serial, path, file_system) = (self.text()?, self.text()?, self.text()?);
+            Some(Disk { serial, path, file_system, read_only, partition: 0 })
         };
         (0..count).map(disk).collect()
     }

@@ -1,8 +1,8 @@
 //! Disks, and where they are plugged in.
 
 use super::{Doc, DomainError, DomainSpec, path};
-use crate::model::domain::{AsyncIo, DiskNow, RootNow, Sectors, Slice};
-use crate::model::plan::{BlockDevice, Chipset, Disk, DiskBus, DiskSource, Hardware, Layer};
+use crate::model::domain::{AsyncIo, DiskNow, DiskSecret, RootNow, Sectors, Slice};
+use crate::model::plan::{BlockDevice, Chipset, Disk, DiskBus, DiskSource, Hardware, Layer, MountedDevice, RbdImage};
 
 /// Of root disk and seed, each virtio disk in one. A controller of disks is in the first.
 pub(super) const PLACES: u8 = 2;
@@ -78,12 +78,19 @@ fn chain(doc: &mut Doc, bases: &[Layer]) -> Result<(), DomainError> {
 }
 
 /// A disk beside root disk and seed, the `nth` of them.
-pub(super) fn other(doc: &mut Doc, hardware: &Hardware, nth: u8, disk: &Disk, now: DiskNow) -> Result<(), DomainError> {
+pub(super) fn other(doc: &mut Doc, spec: &DomainSpec, nth: u8, disk: &Disk, now: DiskNow) -> Result<(), DomainError> {
+    let hardware = &spec.plan.hardware;
     match &disk.source {
-        DiskSource::Block(device) => doc.nest("disk", &[("type", "block"), ("device", "disk")], |doc| {
-            on_device(doc, device, now, None)?;
-            plugged(doc, hardware, nth, disk, hardware.shared_disks)
+        DiskSource::Rbd(image) => doc.nest("disk", &[("type", "network"), ("device", "disk")], |doc| {
+            on_cluster(doc, image, &DiskSecret::of(spec.instance, spec.plan.id, &disk.serial))?;
+            plugged(doc, hardware, nth, disk, false)
         }),
+        DiskSource::Block(device) | DiskSource::Mounted(MountedDevice { device, .. }) => {
+            doc.nest("disk", &[("type", "block"), ("device", "disk")], |doc| {
+                on_device(doc, device, now, None)?;
+                plugged(doc, hardware, nth, disk, hardware.shared_disks)
+            })
+        }
         DiskSource::File(file) => doc.nest("disk", &[("type", "file"), ("device", "disk")], |doc| {
             // It may find no room, as the root disk.
             driver(doc, now, "enospace")?;
@@ -102,6 +109,23 @@ pub(super) fn other(doc: &mut Doc, hardware: &Hardware, nth: u8, disk: &Disk, no
             plugged(doc, hardware, nth, disk, false)
         }),
     }
+}
+
+/// An image of a Ceph cluster. QEMU's own library keeps what is written until the guest flushes it, as a disk does.
+fn on_cluster(doc: &mut Doc, image: &RbdImage, secret: &DiskSecret) -> Result<(), DomainError> {
+    let errors = [("error_policy", "report"), ("rerror_policy", "report")];
+    let driver =
+        [("name", "qemu"), ("type", "raw"), ("cache", "writeback"), errors[0], errors[1], ("discard", "unmap")];
+    doc.leaf("driver", &driver)?;
+    if let Some(user) = &image.user {
+        doc.nest("auth", &[("username", user)], |doc| {
+            doc.leaf("secret", &[("type", "ceph"), ("uuid", &secret.id.to_string())])
+        })?;
+    }
+    doc.nest("source", &[("protocol", "rbd"), ("name", &image.name())], |doc| {
+        let mut hosts = image.monitors.iter();
+        hosts.try_for_each(|host| doc.leaf("host", &[("name", &host.host), ("port", &host.port.to_string())]))
+    })
 }
 
 /// Where a disk beside root disk and seed is plugged in, and whether other machines may write to it. Those have `cache=none`, as

@@ -1,0 +1,53 @@
+//! Flexvolumes of a pod, from its manifest: by the options that their driver would be handed.
+
+use std::path::Path;
+
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
+use k8s_openapi::api::core::v1::{Container, FlexVolumeSource};
+
+use super::kubelet::volume_of;
+use super::read::PodToBe;
+use crate::config::FlexvolumesConfig;
+use crate::container::flexvolume::check_enabled;
+use crate::container::plan::flexvolume::Wanted;
+use crate::model::error::{Error, Kind, Result};
+use crate::model::flexvolume::{DRIVER, FS_TYPE, FlexVolume, SECRET_OF_POD};
+use crate::model::plan::{BlockDevice, DeviceNumber};
+
+/// Those that a container mounts.
+///
+/// # Errors
+/// When the node has none, or one does not say a disk.
+pub(super) fn wanted(config: &FlexvolumesConfig, pod: &PodToBe, container: &Container) -> Result<Vec<Wanted>> {
+    let mut names: Vec<_> = container.volume_mounts.iter().flatten().map(|mount| mount.name.as_str()).collect();
+    names.sort_unstable();
+    names.dedup();
+    let ours = names.into_iter().filter_map(|name| {
+        let flex = volume_of(pod, name)?.flex_volume.as_ref()?;
+        (flex.driver == DRIVER).then_some((name, flex))
+    });
+    let want = |(name, flex): (&str, &FlexVolumeSource)| {
+        check_enabled(config, name)?;
+        let volume = FlexVolume::of(&options(flex)).map_err(|cause| {
+            Error::because(Kind::Invalid, format!("flexvolume: volume \"{name}\" cannot be a disk of the VM"), cause)
+        })?;
+        Wanted::of(name, Path::new("/"), volume, |path| Ok(unseen(path)))
+    };
+    ours.map(want).collect()
+}
+
+/// As kubelet has them. What is in a Secret, only the cluster knows.
+fn options(flex: &FlexVolumeSource) -> std::collections::BTreeMap<String, String> {
+    let mut options = flex.options.clone().unwrap_or_default();
+    options.extend(flex.fs_type.clone().map(|fs_type| (FS_TYPE.to_owned(), fs_type)));
+    if flex.secret_ref.is_some() {
+        options.insert(SECRET_OF_POD.into(), STANDARD.encode(STANDARD.encode("unseen")));
+    }
+    options
+}
+
+/// Which device it is, only the node knows.
+fn unseen(path: &Path) -> BlockDevice {
+    BlockDevice { node: path.to_owned(), number: DeviceNumber { major: 0, minor: 0 } }
+}
