@@ -167,6 +167,7 @@ fn seed_input<'a>(annotations: &'a PodAnnotations, net: &'a PodNet, sources: &'a
         env: &[],
         mounts: &[],
         disks: &[],
+        has_agent: false,
     }
 }
 

@@ -18,7 +18,7 @@ use std::path::Path;
 pub(crate) use self::promise::promise;
 use self::volumes::Volumes;
 use crate::config::{Handler, MachineConfig};
-use crate::container::seed::guest_disks;
+use crate::container::seed::{guest_device, guest_disks};
 use crate::hypervisor::Offer;
 use crate::model::annotations::PodAnnotations;
 use crate::model::domain;
@@ -178,9 +178,11 @@ impl Draft {
         Self { flexvolumes: flexvolume::placed(self.flexvolumes, dir), ..self }
     }
 
-    /// Those of its disks that the guest is to mount.
+    /// Its disks beside the root disk, as the guest would see them.
     pub(super) fn guest_disks(&self) -> Vec<GuestDisk> {
-        guest_disks(&mounted(&self.files, &self.images, &self.flexvolumes), self.hardware.disk_bus)
+        let bus = self.hardware.disk_bus;
+        let volumes = self.disks.iter().map(|disk| guest_device(&disk.serial, &disk.path, disk.read_only, bus));
+        volumes.chain(guest_disks(&mounted(&self.files, &self.images, &self.flexvolumes), bus)).collect()
     }
 
     /// Of its disks, those that are images.

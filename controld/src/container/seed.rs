@@ -21,7 +21,7 @@ use crate::config::{Config, Handler};
 use crate::model::annotations::{PodAnnotations, Source};
 use crate::model::domain::FirmwareEntry;
 use crate::model::error::{Error, Kind, Result};
-use crate::model::plan::{Disk, DiskBus, Share};
+use crate::model::plan::{Disk, DiskBus, Serial, Share};
 use crate::model::seed::{self, ConfigDelivery, FirmwareName, GuestDisk, GuestMount, Seed, SeedInput, Sources};
 use crate::model::{ContainerConfig, MachineId, Mount, SandboxConfig};
 
@@ -44,7 +44,7 @@ pub(super) struct Wishes<'a> {
     pub(super) handler: &'a Handler,
     pub(super) net: &'a PodNet,
     pub(super) share: Option<&'a Share>,
-    /// Disks of the guest's that have a file system.
+    /// Disks of the guest's beside the root disk.
     pub(super) disks: &'a [GuestDisk],
     /// What the guest's disk is known by, if that outlives the pod and has been seen.
     pub(super) instance: Option<Uuid>,
@@ -91,8 +91,8 @@ pub(super) fn assemble(wishes: Wishes<'_>, agent: Option<&[u8]>) -> Result<Seed>
     let Wishes { sandbox, container, annotations, handler, net, share, disks, instance, .. } = wishes;
     let delivery = handler.defaults.delivery(annotations);
     let sources = sources(wishes, delivery)?;
-    let (mounts, disks) =
-        if handler.defaults.has_agent(annotations) { (Vec::new(), &[][..]) } else { (guest_mounts(share), disks) };
+    let has_agent = handler.defaults.has_agent(annotations);
+    let mounts = if has_agent { Vec::new() } else { guest_mounts(share) };
     let input = SeedInput {
         pod_name: &sandbox.name,
         namespace: &sandbox.namespace,
@@ -110,6 +110,7 @@ pub(super) fn assemble(wishes: Wishes<'_>, agent: Option<&[u8]>) -> Result<Seed>
         env: &container.process.env,
         mounts: &mounts,
         disks,
+        has_agent,
     };
     seed::assemble(&input)
         .map_err(|cause| Error::because(Kind::Invalid, "the pod's cloud-init seed cannot be made", cause))
@@ -201,20 +202,29 @@ fn read(name: &str, mount: &Mount) -> Result<seed::Volume> {
     })
 }
 
-/// Those of the machine's disks that have a file system, by the links that udev makes on their bus.
+/// The machine's disks as its guest sees them.
 pub(super) fn guest_disks(disks: &[Disk], bus: DiskBus) -> Vec<GuestDisk> {
+    let disk = |disk: &Disk| {
+        let device = guest_device(&disk.serial, &disk.path, disk.read_only, bus);
+        let partition = disk.partition();
+        let link = match partition {
+            0 => device.link,
+            number => format!("{}-part{number}", device.link),
+        };
+        GuestDisk { partition, link, file_system: disk.file_system(), ..device }
+    };
+    disks.iter().map(disk).collect()
+}
+
+/// A disk that its guest has a link to, by the link that udev makes on its bus.
+pub(super) fn guest_device(serial: &Serial, path: &str, read_only: bool, bus: DiskBus) -> GuestDisk {
     let prefix = match bus {
         DiskBus::Virtio => "virtio-",
         DiskBus::Scsi => "scsi-0QEMU_QEMU_HARDDISK_",
         DiskBus::Sata => "ata-QEMU_HARDDISK_",
     };
-    let disk = |disk: &Disk| GuestDisk {
-        link: format!("/dev/disk/by-id/{prefix}{}", disk.serial),
-        path: disk.path.clone(),
-        file_system: disk.file_system(),
-        read_only: disk.read_only,
-    };
-    disks.iter().filter(|disk| !disk.file_system().is_empty()).map(disk).collect()
+    let link = format!("/dev/disk/by-id/{prefix}{serial}");
+    GuestDisk { serial: serial.to_string(), partition: 0, link, path: path.to_owned(), file_system: "", read_only }
 }
 
 fn guest_mounts(share: Option<&Share>) -> Vec<GuestMount> {

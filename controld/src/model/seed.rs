@@ -7,6 +7,7 @@
 //! Two parts come together in it, see [`join`]: what the user gives, byte for byte if that can be, and what is made for the pod (a file of
 //! its variables, copies of its ConfigMaps, mounts of its volumes).
 
+mod devices;
 mod drive;
 mod env;
 mod image;
@@ -68,8 +69,10 @@ pub struct SeedInput<'a> {
     pub env: &'a [String],
     /// What cloud-init is to mount; empty where the agent does.
     pub mounts: &'a [GuestMount],
-    /// Of its disks, what cloud-init is to mount.
+    /// The disks beside the root disk.
     pub disks: &'a [GuestDisk],
+    /// Whether an agent in the guest sees to them.
+    pub has_agent: bool,
 }
 
 /// A seed.
@@ -115,7 +118,7 @@ pub fn assemble(input: &SeedInput<'_>) -> Result<Seed, Reason> {
     let mut seed = Seed { label: "", files: Vec::new(), firmware: Vec::new(), skipped: environment.skipped };
     match input.kind {
         SeedKind::NoCloud | SeedKind::ConfigDrive => {
-            let user = user.map(|data| with_mounts(data, input.mounts)).transpose()?;
+            let user = user.map(|data| with_mounts(devices::by_id(data, input.disks)?, input)).transpose()?;
             let joined = join::join(user.as_ref(), made(input, &environment.text)?)?;
             let drive = if input.kind == SeedKind::NoCloud { drive::no_cloud } else { drive::config_drive };
             (seed.label, seed.files) = drive(input, &keys, joined)?;
@@ -138,7 +141,7 @@ pub fn assemble(input: &SeedInput<'_>) -> Result<Seed, Reason> {
 
 /// What is made for the pod, as a cloud-config.
 fn made(input: &SeedInput<'_>, environment: &str) -> Result<Map<String, Value>, Reason> {
-    let mut made = mounts::cloud_config(input.mounts, input.disks);
+    let mut made = mounts::cloud_config(input.mounts, input.own_disks());
     let files = input.sources.files(input.annotations)?;
     let mut entries: Vec<Value> = files.iter().map(sources::GuestFile::to_entry).collect();
     if !environment.is_empty() {
@@ -155,13 +158,13 @@ fn made(input: &SeedInput<'_>, environment: &str) -> Result<Map<String, Value>, 
     Ok(made)
 }
 
-/// A script with the mounting of volumes where it says so.
-fn with_mounts(data: UserData, mounts: &[GuestMount]) -> Result<UserData, Reason> {
+/// A script with the mounting of disks and volumes where it says so.
+fn with_mounts(data: UserData, input: &SeedInput<'_>) -> Result<UserData, Reason> {
     let text = match (data.format(), std::str::from_utf8(data.as_written())) {
         (Format::Script, Ok(text)) if text.contains(mounts::MARK) => text,
         _ => return Ok(data),
     };
-    let whole = text.replace(mounts::MARK, &mounts::script(mounts));
+    let whole = text.replace(mounts::MARK, &mounts::script(input.mounts, input.own_disks()));
     within("cloud-init user-data", whole.len(), MAX_USER_DATA)?;
     Ok(data.with_script(whole))
 }
@@ -172,7 +175,13 @@ fn refuse_lost(input: &SeedInput<'_>, has_keys: bool) -> Result<(), Reason> {
         return Ok(());
     }
     let (kind, lost) = (input.kind, lost.join(", "));
-    Err(Reason::new(format!("a seed of kind `{kind}` (annotation VirtletCloudInitImageType) needs cloud-init: {lost}")))
+    let has_volumes =
+        input.delivery != ConfigDelivery::None && !(input.mounts.is_empty() && input.own_disks().is_empty());
+    let advice =
+        if has_volumes { "; annotation virtlet.cloud/config-delivery: none leaves volumes to the guest" } else { "" };
+    Err(Reason::new(format!(
+        "a seed of kind `{kind}` (annotation VirtletCloudInitImageType) needs cloud-init: {lost}{advice}"
+    )))
 }
 
 /// What only cloud-init brings to a guest. Addresses come by DHCP, and variables matter to few.
@@ -193,8 +202,12 @@ fn lost(input: &SeedInput<'_>, has_keys: bool) -> Vec<String> {
     .filter(|(_, is_there)| *is_there)
     .map(|(what, _)| what.to_owned())
     .collect();
-    lost.extend(input.mounts.iter().filter(|_| !by_hand).map(|mount| format!("volume mount at {}", mount.path)));
-    lost.extend(input.disks.iter().map(|disk| format!("disk at {}", disk.path)));
+    if !by_hand {
+        lost.extend(input.mounts.iter().map(|mount| format!("volume mount at {}", mount.path)));
+        // A link that is not there takes nothing from a guest that knows its disk by the serial.
+        let mounted = input.own_disks().iter().filter(|disk| !disk.is_linked());
+        lost.extend(mounted.map(|disk| format!("disk at {}", disk.path)));
+    }
     // kubelet gives some to every container, for which no author of a pod is asked.
     if is_ignition && input.env.iter().any(|variable| !env::is_of_service(variable)) {
         lost.push("variables".to_owned());
@@ -233,6 +246,15 @@ fn mebibytes(bytes: usize) -> String {
     match tenths % 10 {
         0 => format!("{} MiB", tenths / 10),
         tenth => format!("{}.{tenth} MiB", tenths / 10),
+    }
+}
+
+// === impl SeedInput ===
+
+impl<'a> SeedInput<'a> {
+    /// Disks that cloud-init is to see to.
+    const fn own_disks(&self) -> &'a [GuestDisk] {
+        if self.has_agent { &[] } else { self.disks }
     }
 }
 

@@ -4,10 +4,12 @@ use std::fs;
 use std::time::Duration;
 
 use anyhow::{Context as _, Result, ensure};
-use proto::cri::{KeyValue, LinuxContainerResources};
+use proto::cri::{Device, KeyValue, LinuxContainerResources};
+use serde_json::{Value, json};
 use tests::case::{Bed, Case};
 use tests::command::{Ended, TOOL_DEADLINE, command, finish, run};
 use tests::cri;
+use tests::loop_device::LoopDevice;
 use tests::node::{CRI_SOCKET, Node};
 use tests::wait::wait_for;
 
@@ -19,6 +21,41 @@ const GRACE: Duration = Duration::from_secs(60);
 pub(super) const CASES: &[Case] =
     &[Case { name: "vm::a_stock_cloud_image_takes_our_seed_and_lets_us_in", deadline: DEADLINE, run: ssh }];
 
+/// What a YAML parser may take for something else, on its way through ours.
+const NASTY: &str = r##"nasty:
+  texts: ["yes", 'no', "on", "0644", "1:20", '~', "null", "0x1f", "1e3", ".inf", "2001-01-01", "<<", "=", "", " x ", "- a"]
+  signs: ["a: b", "# c", "{", "[", "%d", "@e", "`f`", "'", '"', '\', "!t", "&a", "*b", "|", ">", "---", "...", "$x"]
+  values: [yes, 0644, 0x1f, ~, 1.5, -7]
+  "yes": &key of a key
+  again: *key
+  lines: |
+    one
+      two
+
+    three
+  folded: >-
+    one
+    line
+  letters: "ü € 😀 \x85 \u2028 \u2029 \ufeff \x7f \t \e"
+"##;
+
+fn nasty() -> Value {
+    json!({
+        "texts": [
+            "yes", "no", "on", "0644", "1:20", "~", "null", "0x1f", "1e3", ".inf", "2001-01-01", "<<", "=", "", " x ", "- a",
+        ],
+        "signs": [
+            "a: b", "# c", "{", "[", "%d", "@e", "`f`", "'", "\"", "\\", "!t", "&a", "*b", "|", ">", "---", "...", "$x",
+        ],
+        "values": [true, 420, 31, null, 1.5, -7],
+        "yes": "of a key",
+        "again": "of a key",
+        "lines": "one\n  two\n\nthree\n",
+        "folded": "one line",
+        "letters": "\u{fc} \u{20ac} \u{1f600} \u{85} \u{2028} \u{2029} \u{feff} \u{7f} \t \u{1b}",
+    })
+}
+
 fn ssh(bed: &Bed) -> Result<()> {
     let agent = bed.config.dist()?.join("virtlet-agent");
     let node = Node::configured(bed, &format!("guest_agent = '{}'", agent.display()))?;
@@ -27,15 +64,25 @@ fn ssh(bed: &Bed) -> Result<()> {
     let mut keygen = command("ssh-keygen", ["-q", "-t", "ed25519", "-N", ""]);
     run(keygen.arg("-f").arg(&key))?;
     let public = fs::read_to_string(key.with_extension("pub"))?;
-    let user_data = "write_files:\n- path: /run/written\n  content: |\n    by the seed\n";
+    let volume = LoopDevice::new(&bed.dir.join("pv.img"), 16 << 20)?;
+    run(&mut command("mkfs.ext4", ["-q".as_ref(), volume.node().as_os_str()]))?;
+    let user_data = format!(
+        "write_files:\n- path: /run/written\n  content: |\n    by the seed\nmounts: [[/dev/testpvc, /srv/users]]\n{NASTY}"
+    );
     let annotations = [
         ("VirtletSSHKeys".to_owned(), public.trim().to_owned()),
-        ("VirtletCloudInitUserData".to_owned(), user_data.to_owned()),
+        ("VirtletCloudInitUserData".to_owned(), user_data),
+        ("virtlet.cloud/network-config".to_owned(), "static".to_owned()),
         ("virtlet.cloud/guest-agent".to_owned(), "true".to_owned()),
     ];
     let mut container = cri::container(&image, annotations.into());
     // In a file of its own, by the same key of cloud-init as the user's; the agent comes beside both.
     container.envs = vec![KeyValue { key: "COLOUR".into(), value: "deep blue".into() }];
+    container.devices = vec![Device {
+        container_path: "/dev/testpvc".into(),
+        host_path: volume.node().display().to_string(),
+        permissions: "mrw".into(),
+    }];
     // One vCPU: on a busy host an emulated guest with two may wait for ever, early in its boot, for a timer of the second.
     let memory = LinuxContainerResources { memory_limit_in_bytes: 768 << 20, ..Default::default() };
     container.linux.get_or_insert_default().resources = Some(memory);
@@ -61,6 +108,22 @@ fn ssh(bed: &Bed) -> Result<()> {
     for line in ["cloud", "by the seed", "COLOUR=\"deep blue\"", "1450", "nocloud"] {
         ensure!(said.lines().any(|said| said == line), "no `{line}` in: {said}");
     }
+    // The volume by udev's link, though the agent's is not there yet; the address without DHCP.
+    let words = "echo users: $(findmnt -no FSTYPE /srv/users) $(grep -c ^/dev/disk/by-id/virtio-testpvc /etc/fstab); \
+                 echo dynamic: $(ip -o addr show eth0 scope global | grep -c dynamic); \
+                 echo dhcp: $(cat /run/systemd/network/*.network | grep -ciE '^(DHCP|IPv6AcceptRA)=(yes|true|ipv)'); \
+                 ip -o -4 addr show eth0; ip route";
+    let said = ask(words, TOOL_DEADLINE)?.stdout;
+    for line in ["users: ext4 1", "dynamic: 0", "dhcp: 0"] {
+        ensure!(said.lines().any(|said| said == line), "no `{line}` in: {said}");
+    }
+    ensure!(said.contains(&format!(" inet {}/", vm.ip)) && said.contains("default via "), "{said}");
+    // User-data was merged, and is the same to cloud-init.
+    let words = "sudo python3 -c 'import json, yaml; \
+                 print(json.dumps(yaml.safe_load(open(\"/var/lib/cloud/instance/user-data.txt\"))[\"nasty\"]))'";
+    let said = ask(words, TOOL_DEADLINE)?;
+    let read: Value = serde_json::from_str(&said.stdout).with_context(|| format!("{said:?}"))?;
+    ensure!(read == nasty(), "{read}, not {}", nasty());
     // By the agent that cloud-init has installed: QEMU's, which the image has, takes no input.
     let served = node.crictl(&["exec", "--interactive", &vm.container, "systemctl", "is-active", "virtlet-agent"])?;
     ensure!(served.stdout.trim() == "active", "{served:?}");

@@ -5,14 +5,20 @@ use std::fs;
 use std::time::Duration;
 
 use anyhow::{Context as _, Result, ensure};
-use proto::cri::{ContainerConfig, ContainerState, KeyValue, LinuxContainerResources, Mount, PodSandboxConfig};
+use proto::cri::{ContainerConfig, ContainerState, Device, KeyValue, LinuxContainerResources, Mount, PodSandboxConfig};
 use tests::case::{Bed, Case};
-use tests::command::{Ended, TOOL_DEADLINE, command, finish};
+use tests::command::{Ended, TOOL_DEADLINE, command, finish, sh};
 use tests::cri;
+use tests::data_image::data_image;
+use tests::image_server::Fault;
 use tests::kubelet_volumes::PodVolumes;
+use tests::libvirt::running_domains;
+use tests::loop_device::LoopDevice;
 use tests::node::{BOOT_DEADLINE, CRI_SOCKET, Node, Vm};
 use tests::wait::wait_for;
 use tonic::{Code, Status};
+
+use super::image_volumes;
 
 const GRACE: Duration = Duration::from_secs(60);
 /// Half a minute alone, and twice that on a busy machine; cloud-init goes on for as long again.
@@ -20,9 +26,19 @@ const CLOUD_DEADLINE: Duration = Duration::from_secs(400);
 const SEEDS: &str = "/run/virtlet/seed";
 const KEY: &str = "ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAIAcICQoLDA0ODxAREhMUFRYXGBkaGxwdHh8gISIjJCUm";
 
+/// Of a guest's script: a mount and a link as another start has left them, and what there is of both.
+const TWICE: &str = "ln -sfn /dev/elsewhere /dev/testpvc";
+const DISKS: &str = "echo $(grep -c ' /scratch ext4 rw' /proc/mounts) scratch, $(cat /scratch/word 2>/dev/null || echo for nobody)\n\
+                     echo disk $(head -n 1 /dev/testpvc)";
+
 pub(super) const CASES: &[Case] = &[
-    Case { name: "vm::a_seed_is_made_of_volumes_at_each_start", deadline: Duration::from_secs(300), run: sources },
-    Case { name: "vm::what_a_seed_cannot_be_made_of_is_refused", deadline: Duration::from_secs(120), run: refused },
+    Case { name: "vm::a_seed_is_made_of_volumes_at_each_start", deadline: Duration::from_secs(480), run: sources },
+    Case { name: "vm::what_a_seed_cannot_be_made_of_is_refused", deadline: Duration::from_secs(480), run: refused },
+    Case {
+        name: "vm::a_seed_that_finds_no_room_fails_its_start_alone",
+        deadline: Duration::from_secs(480),
+        run: no_room,
+    },
     Case {
         name: "vm::cloud_init_writes_and_mounts_what_a_pod_has",
         deadline: Duration::from_secs(1500),
@@ -58,25 +74,40 @@ pub(super) fn again(node: &Node, vm: &Vm, container: &ContainerConfig, attempt: 
     Ok(Vm { machine: node.cri.machine(&id)?, container: id, log, pod, ..vm.clone() })
 }
 
-/// The tiny guest: by either kind of disk and either bus, with a script that mounts the share itself.
+/// A block volume that begins with a line, as a device of a container.
+fn block_volume(bed: &Bed) -> Result<(LoopDevice, Device)> {
+    let open = LoopDevice::new(&bed.dir.join("pv.img"), 1 << 20)?;
+    open.write(b"of a block volume\n", 0)?;
+    let device = Device {
+        container_path: "/dev/testpvc".into(),
+        host_path: open.node().display().to_string(),
+        permissions: "mrw".into(),
+    };
+    Ok((open, device))
+}
+
+/// The tiny guest: by either kind of disk and either bus, with a script that mounts disks and the share itself.
 fn sources(bed: &Bed) -> Result<()> {
     let node = Node::start(bed)?;
     let volumes = PodVolumes::new(&bed.dir, "told");
     let script = |said: &str| {
         format!(
-            "#!/bin/sh\nexec >/dev/console 2>&1\necho said {said}\n@virtlet-mount-script@\ncat /data/file /etc/one.conf\necho x >/data/new || echo read only\n"
+            "#!/bin/sh\nexec >/dev/console 2>&1\necho said {said}\n@virtlet-mount-script@\n{TWICE}\n@virtlet-mount-script@\n{DISKS}\n\
+             echo for {said} >/scratch/word; sync\ncat /data/file /etc/one.conf\necho x >/data/new || echo read only\n"
         )
     };
+    let (_open, volume) = block_volume(bed)?;
+    fs::create_dir_all(volumes.path("empty-dir", "scratch"))?;
     let data = volumes.path("empty-dir", "data");
     fs::create_dir_all(&data)?;
     fs::write(data.join("file"), "of a directory\n")?;
     fs::write(bed.dir.join("one"), "of a file\n")?;
-    let one = proto::cri::Mount {
+    let one = Mount {
         container_path: "/etc/one.conf".into(),
         host_path: bed.dir.join("one").display().to_string(),
         ..Default::default()
     };
-    let read_only = proto::cri::Mount { readonly: true, ..volumes.mount("empty-dir", "data", "/data") };
+    let read_only = Mount { readonly: true, ..volumes.mount("empty-dir", "data", "/data") };
     let mut container = cri::container(
         &node.pull(bed, "tiny.qcow2")?,
         annotations(&[
@@ -84,14 +115,16 @@ fn sources(bed: &Bed) -> Result<()> {
             ("VirtletCloudInitUserDataSourceKey", "script"),
             ("VirtletSSHKeySource", "volume/told/keys"),
             ("virtlet.cloud/shared-fs", "virtiofs"),
+            ("virtlet.cloud/emptydir-disks", "scratch=32Mi"),
         ]),
     );
+    container.devices = vec![volume];
     let told = |said: &str| {
         let files = [("script", script(said)), ("keys", format!("{KEY} of-{said}\n"))];
         let files = files.each_ref().map(|(key, text)| (*key, text.as_str()));
         volumes.fill("secret", "told", &files, "/run/virtlet/seed/told")
     };
-    container.mounts = vec![told("created")?, read_only, one];
+    container.mounts = vec![told("created")?, read_only, one, volumes.mount("empty-dir", "scratch", "/scratch")];
     let pod = node.pod("told")?;
     let sandbox = node.cri.run_sandbox(&pod)?;
     let with = PodSandboxConfig { annotations: container.annotations.clone(), ..pod.clone() };
@@ -102,7 +135,9 @@ fn sources(bed: &Bed) -> Result<()> {
     let network = node.cri.sandbox(&sandbox)?.network.context("no network")?;
     let log = std::path::Path::new(&pod.log_directory).join(&container.log_path);
     let vm = Vm { machine: node.cri.machine(&id)?, sandbox, container: id, ip: network.ip.parse()?, log, pod };
-    for line in ["said started", "of a directory", "of a file", "read only", "user-data script exit 0"] {
+    let lines =
+        ["said started", "1 scratch, for nobody", "disk of a block volume", "of a directory", "of a file", "read only"];
+    for line in lines.into_iter().chain(["user-data script exit 0"]) {
         vm.wait_log(line, BOOT_DEADLINE).with_context(|| vm.log_text().unwrap_or_default())?;
     }
     nothing_is_left()?;
@@ -116,7 +151,8 @@ fn sources(bed: &Bed) -> Result<()> {
         ("VirtletCloudInitMetaData", "instance-id: another"),
     ]));
     let vm = again(&node, &vm, &container, 1)?;
-    for line in ["seed configdrive", "said again", "of a file", "user-data script exit 0"] {
+    let lines = ["seed configdrive", "said again", "1 scratch, for started", "disk of a block volume", "of a file"];
+    for line in lines.into_iter().chain(["user-data script exit 0"]) {
         vm.wait_log(line, BOOT_DEADLINE).with_context(|| vm.log_text().unwrap_or_default())?;
     }
     nothing_is_left()?;
@@ -180,6 +216,26 @@ fn refused(bed: &Bed) -> Result<()> {
     Ok(())
 }
 
+/// No room for the seed: the start fails and leaves nothing, and another one goes well when there is room again.
+fn no_room(bed: &Bed) -> Result<()> {
+    let node = Node::start(bed)?;
+    let container = cri::container(&node.pull(bed, "tiny.qcow2")?, annotations(&[("VirtletSSHKeys", KEY)]));
+    let pod = PodSandboxConfig { annotations: container.annotations.clone(), ..node.pod("full")? };
+    let sandbox = node.cri.run_sandbox(&pod)?;
+    let id = node.cri.create(&sandbox, &container, &pod)?;
+    sh(&format!("mount -t tmpfs -o size=64k full {SEEDS}"))?;
+    let error = node.cri.start(&id).err().context("a seed without room for it")?;
+    ensure!(error.code() == Code::ResourceExhausted && error.message().contains("seed not written"), "{error}");
+    nothing_is_left()?;
+    ensure!(running_domains()?.is_empty(), "a machine without its seed");
+    sh(&format!("umount {SEEDS}"))?;
+    let mut next = container;
+    next.metadata.get_or_insert_default().attempt = 1;
+    let vm = node.start_in(&sandbox, &next, &pod)?;
+    vm.wait_up()?;
+    node.remove_vm(&vm, GRACE)
+}
+
 /// Runs a line of a shell in the guest, by QEMU's agent.
 fn exec(bed: &Bed, vm: &Vm, line: &str) -> Result<Ended> {
     let words = ["--socket", CRI_SOCKET, "exec", &vm.container, "--", "sh", "-c", line];
@@ -200,7 +256,7 @@ fn prints(bed: &Bed, vm: &Vm, all: &[(&str, &str)]) -> Result<()> {
         wrong.is_empty(),
         "{}\n{}",
         wrong.join("\n"),
-        exec(bed, vm, "grep -i warn /var/log/cloud-init.log; cat /etc/fstab")?.stdout
+        exec(bed, vm, "grep -i warn /var/log/cloud-init.log; cat /etc/fstab; journalctl -b -p notice -o short-monotonic | tail -n 60")?.stdout
     );
     Ok(())
 }
@@ -235,22 +291,31 @@ fn cloud_init(bed: &Bed) -> Result<()> {
             ("VirtletFilesFromDataSource", "volume/files"),
             ("virtlet.cloud/shared-fs", "virtiofs"),
             ("virtlet.cloud/config-delivery", "seed"),
+            ("virtlet.cloud/emptydir-disks", "scratch=32Mi"),
             ("VirtletDiskDriver", "scsi"),
         ],
     )?;
+    let of_image = |name: &str, partitioned: bool| {
+        let file = data_image(&bed.dir, name, name, partitioned)?;
+        let offered = node.images.offer(&format!("{name}.qcow2"), &file, Fault::None);
+        Ok::<_, anyhow::Error>(node.cri.pull(&offered)?)
+    };
+    let (_open, volume) = block_volume(bed)?;
+    container.devices = vec![volume];
+    fs::create_dir_all(volumes.path("empty-dir", "scratch"))?;
     let env = |key: &str, value: &str| KeyValue { key: key.into(), value: value.into() };
     container.envs = vec![env("KUBERNETES_SERVICE_HOST", "10.96.0.1"), env("QUOTED", "a \"b\" $c `d` \\")];
     let data = volumes.path("empty-dir", "data");
     fs::create_dir_all(data.join("inner"))?;
     fs::write(data.join("file"), "of a directory")?;
     fs::write(bed.dir.join("one"), "of a file")?;
-    let one = proto::cri::Mount {
+    let one = Mount {
         container_path: "/etc/one.conf".into(),
         host_path: bed.dir.join("one").display().to_string(),
         readonly: true,
         ..Default::default()
     };
-    let inner = proto::cri::Mount {
+    let inner = Mount {
         host_path: data.join("inner").display().to_string(),
         readonly: true,
         ..volumes.mount("empty-dir", "data", "/data/inner")
@@ -266,7 +331,10 @@ fn cloud_init(bed: &Bed) -> Result<()> {
         volumes.fill("configmap", "site", &[("key", "of a ConfigMap")], "/etc/site")?,
         inner,
         volumes.mount("empty-dir", "data", "/data"),
+        volumes.mount("empty-dir", "scratch", "/scratch"),
         one,
+        image_volumes::mount(&of_image("models", false)?, "/srv/models"),
+        image_volumes::mount(&of_image("parted", true)?, "/srv/parted"),
     ];
     let vm = node.start_pod(node.pod("whole")?, &container)?;
     wait_cloud_init(bed, &vm)?;
@@ -282,7 +350,15 @@ fn cloud_init(bed: &Bed) -> Result<()> {
         ("cat /data/file", "of a directory"),
         ("cat /etc/one.conf", "of a file"),
         ("echo x >/data/inner/new || echo refused", "refused"),
+        ("cat /srv/models/word /srv/parted/word", "models\nparted"),
+        ("echo x >/srv/models/new || echo refused", "refused"),
         ("ls /run/virtlet", "share"),
+        ("findmnt -no FSTYPE /scratch; grep -c HARDDISK_scratch /etc/fstab", "ext4\n1"),
+        (
+            "readlink /dev/testpvc; head -n 1 /dev/testpvc",
+            "/dev/disk/by-id/scsi-0QEMU_QEMU_HARDDISK_testpvc\nof a block volume",
+        ),
+        ("ip -o -4 addr show eth0 | grep -c dynamic", "1"),
     ];
     prints(bed, &vm, &made)?;
     prints(
@@ -328,7 +404,7 @@ fn cloud_init(bed: &Bed) -> Result<()> {
             ("hostname", "renamed"),
             ("cat /etc/site/key", "changed"),
             ("cat /etc/cloud/environment", environment),
-            ("cat /data/file /etc/one.conf", "of a directoryof a file"),
+            ("cat /data/file /etc/one.conf; head -n 1 /dev/testpvc", "of a directoryof a fileof a block volume"),
             ("ip -o -4 addr show eth0 | wc -l", "1"),
         ],
     )?;

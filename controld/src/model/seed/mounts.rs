@@ -1,18 +1,24 @@
-//! How a guest without our agent comes by the volumes of its pod: it has the virtiofs device, and cloud-init mounts it.
+//! How a guest without our agent comes by the disks and volumes of its pod: it has the devices, and cloud-init mounts them.
 //!
-//! Directories are lines of the guest's `/etc/fstab`, by cloud-init's `mounts`. That makes a directory of each mount point, so single
-//! files are mounted by a script at each boot. The same script, for all of them, stands where a user's script says
-//! [`MARK`].
+//! Disks with a file system and directories of the share are lines of the guest's `/etc/fstab`, by cloud-init's `mounts`. That makes a
+//! directory of each mount point, so single files are mounted by a script at each boot, and links to disks are made then, too. The same
+//! script, for all of them, stands where a user's script says [`MARK`].
 
-use std::fmt::Write as _;
+mod script;
 
-use proto::agent::{SHARE_DIR, SHARE_TAG};
+use proto::agent::{ANY_FILE_SYSTEM, SHARE_DIR, SHARE_TAG};
 use serde_json::{Map, Value, json};
 
 /// What Virtlet puts the mounting of volumes in the place of.
 pub(super) const MARK: &str = "@virtlet-mount-script@";
-/// A disk or share that is not there must not keep the guest from booting, which systemd otherwise has it do for 90 s.
+/// A share that is not there must not keep the guest from booting, which systemd otherwise has it do for 90 s.
 const PATIENCE: &str = "nofail,x-systemd.device-timeout=10s";
+/// The same of a disk, which is there: a busy guest that is emulated has been seen to take 10 s from its boot to udev's link, and then
+/// had no mount at all. What is `nofail` holds up nothing that does not ask for it.
+const DISK_PATIENCE: &str = "nofail,x-systemd.device-timeout=90s";
+/// Makes of its second argument a link to the first. What is no link is the guest's own: its kernel's node of another disk, say.
+const LINK: &str = "if [ -e \"$2\" ] && [ ! -L \"$2\" ]; then echo \"$2 is no link to a disk, and stays what it is\" >&2; \
+                    else mkdir -p \"$(dirname \"$2\")\" && ln -sfn \"$1\" \"$2\"; fi";
 
 /// An entry of the share, and where the guest is to see it.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -26,77 +32,77 @@ pub struct GuestMount {
     pub is_file: bool,
 }
 
-/// A disk with a file system, and where the guest is to see that.
+/// A disk beside the root disk, and where the guest is to see it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct GuestDisk {
-    /// udev's link to it.
+    /// What it says that it is.
+    pub serial: String,
+    /// The number of the partition that is mounted; 0 is the whole disk.
+    pub partition: u16,
+    /// udev's link to it, or to its partition.
     pub link: String,
     /// Absolute, and plain.
     pub path: String,
+    /// What of it is mounted there; empty stands for a link to the disk.
     pub file_system: &'static str,
     pub read_only: bool,
 }
 
-/// What of a cloud-config has them mounted: disks first, as a volume may be below one.
+/// What of a cloud-config has them there: disks first, as a volume may be below one. The table is written once for each instance, so a disk
+/// whose partitions have to be looked for is not in it: udev may not have found them by then.
 pub(super) fn cloud_config(mounts: &[GuestMount], disks: &[GuestDisk]) -> Map<String, Value> {
-    let mut config = Map::new();
-    let line = |GuestDisk { link, path, file_system, read_only }: &GuestDisk| {
-        let mode = if *read_only { "ro" } else { "rw" };
-        json!([link, path, file_system, format!("{mode},{PATIENCE}"), "0", "2"])
-    };
-    let mut lines: Vec<Value> = disks.iter().map(line).collect();
-    if mounts.is_empty() {
-        if !lines.is_empty() {
-            config.insert("mounts".into(), lines.into());
-        }
-        return config;
+    let (linked, mounted): (Vec<&GuestDisk>, Vec<&GuestDisk>) =
+        deeper_later(disks).into_iter().partition(|disk| disk.is_linked());
+    let (disk_lines, disks_by_script): (Vec<&GuestDisk>, Vec<&GuestDisk>) =
+        mounted.into_iter().partition(|disk| is_of_table(&disk.path) && disk.file_system != ANY_FILE_SYSTEM);
+    let (share_lines, mounts_by_script): (Vec<&GuestMount>, Vec<&GuestMount>) =
+        deeper_later(mounts).into_iter().partition(|mount| !mount.is_file && is_of_table(&mount.path));
+
+    let mut lines: Vec<Value> = disk_lines.into_iter().map(disk_line).collect();
+    if !mounts.is_empty() {
+        lines.push(json!([SHARE_TAG, SHARE_DIR, "virtiofs", format!("rw,{PATIENCE}"), "0", "0"]));
     }
-    let (by_script, by_table): (Vec<&GuestMount>, Vec<&GuestMount>) =
-        ordered(mounts).into_iter().partition(|mount| mount.is_file || !is_of_table(&mount.path));
-    lines.push(json!([SHARE_TAG, SHARE_DIR, "virtiofs", format!("rw,{PATIENCE}"), "0", "0"]));
-    lines.extend(by_table.into_iter().map(|GuestMount { entry, path, read_only, .. }| {
-        let mode = if *read_only { "ro" } else { "rw" };
-        let options = format!("bind,{mode},nofail,x-systemd.requires-mounts-for={SHARE_DIR}");
-        json!([format!("{SHARE_DIR}/{entry}"), path, "none", options, "0", "0"])
-    }));
-    config.insert("mounts".into(), lines.into());
-    if !by_script.is_empty() {
-        config.insert("bootcmd".into(), json!([["sh", "-c", script_of(&by_script)]]));
+    lines.extend(share_lines.into_iter().map(share_line));
+    let mut commands: Vec<Value> = linked.into_iter().map(link_command).collect();
+    let script = script::of(&mounts_by_script, &disks_by_script);
+    if !script.is_empty() {
+        commands.push(json!(["sh", "-c", script]));
     }
-    config
+    let parts = [("mounts", lines), ("bootcmd", commands)];
+    let parts = parts.into_iter().filter(|(_, items)| !items.is_empty());
+    parts.map(|(key, items)| (key.to_owned(), items.into())).collect()
 }
 
-/// A script of any shell that mounts them; again is fine. Empty if there is nothing to mount.
-pub(super) fn script(mounts: &[GuestMount]) -> String {
-    if mounts.is_empty() { String::new() } else { script_of(&ordered(mounts)) }
+/// A script of any shell that has them there, without udev; again is fine. Empty if there are none.
+pub(super) fn script(mounts: &[GuestMount], disks: &[GuestDisk]) -> String {
+    script::of(&deeper_later(mounts), &deeper_later(disks))
 }
 
-fn script_of(mounts: &[&GuestMount]) -> String {
-    let mut script = format!(
-        "virtlet_share={SHARE_DIR}\n\
-         [ -e \"$virtlet_share/0\" ] || {{ mkdir -p \"$virtlet_share\"; mount -t virtiofs {SHARE_TAG} \"$virtlet_share\"; }}\n\
-         virtlet_bind() {{\n\
-         \t[ \"$virtlet_share/$1\" -ef \"$2\" ] && return 0\n\
-         \tif [ -d \"$virtlet_share/$1\" ]; then\n\
-         \t\tmkdir -p \"$2\"\n\
-         \telse\n\
-         \t\tmkdir -p \"$(dirname \"$2\")\"\n\
-         \t\t[ -e \"$2\" ] || : >\"$2\"\n\
-         \tfi\n\
-         \tmount -o bind \"$virtlet_share/$1\" \"$2\"\n\
-         }}\n"
-    );
-    for GuestMount { entry, path, .. } in mounts {
-        // A string of a shell ends at its quote alone.
-        let _ = writeln!(script, "virtlet_bind {entry} '{}'", path.replace('\'', "'\\''"));
-    }
-    script
+fn disk_line(disk: &GuestDisk) -> Value {
+    let GuestDisk { link, path, file_system, .. } = disk;
+    // What nobody writes to is not to be mended.
+    let pass = if disk.read_only { "0" } else { "2" };
+    json!([link, path, file_system, format!("{},{DISK_PATIENCE}", mode(disk.read_only)), "0", pass])
 }
 
-/// What lies deeper comes later.
-fn ordered(mounts: &[GuestMount]) -> Vec<&GuestMount> {
-    let mut all: Vec<&GuestMount> = mounts.iter().collect();
-    all.sort_by_key(|mount| mount.path.matches('/').count());
+fn share_line(GuestMount { entry, path, read_only, .. }: &GuestMount) -> Value {
+    let options = format!("bind,{},nofail,x-systemd.requires-mounts-for={SHARE_DIR}", mode(*read_only));
+    json!([format!("{SHARE_DIR}/{entry}"), path, "none", options, "0", "0"])
+}
+
+/// cloud-init quotes each word for the shell that it gives all commands to.
+fn link_command(GuestDisk { link, path, .. }: &GuestDisk) -> Value {
+    json!(["sh", "-c", LINK, "virtlet", link, path])
+}
+
+const fn mode(read_only: bool) -> &'static str {
+    if read_only { "ro" } else { "rw" }
+}
+
+/// In the order in which they can be mounted.
+fn deeper_later<T: HasPath>(all: &[T]) -> Vec<&T> {
+    let mut all: Vec<&T> = all.iter().collect();
+    all.sort_by_key(|one| one.path().matches('/').count());
     all
 }
 
@@ -105,57 +111,33 @@ fn is_of_table(path: &str) -> bool {
     path.chars().all(|c| c.is_ascii_graphic() && !matches!(c, '\\' | '#'))
 }
 
-#[cfg(test)]
-mod tests {
-    use super::*;
+/// What a guest sees at a path.
+trait HasPath {
+    fn path(&self) -> &str;
+}
 
-    fn mount(entry: u16, path: &str, read_only: bool, is_file: bool) -> GuestMount {
-        GuestMount { entry, path: path.into(), read_only, is_file }
-    }
+// === impl GuestMount ===
 
-    fn some() -> [GuestMount; 4] {
-        [
-            mount(0, "/data/inner", true, false),
-            mount(1, "/data", false, false),
-            mount(2, "/etc/a.conf", true, true),
-            mount(3, "/with a ' quote", false, false),
-        ]
-    }
-
-    #[test]
-    fn disks_are_mounted_by_their_links_before_what_may_be_below_them() {
-        let disk = GuestDisk {
-            link: "/dev/disk/by-id/virtio-scratch".into(),
-            path: "/scratch".into(),
-            file_system: "ext4",
-            read_only: false,
-        };
-        let alone = json!({"mounts": [[disk.link, "/scratch", "ext4", format!("rw,{PATIENCE}"), "0", "2"]]});
-        assert_eq!(Value::Object(cloud_config(&[], std::slice::from_ref(&disk))), alone);
-        let both = cloud_config(&[mount(0, "/scratch/in", false, false)], &[disk]);
-        assert_eq!(both["mounts"].as_array().map(Vec::len), Some(3));
-        assert_eq!(both["mounts"][0], alone["mounts"][0]);
-    }
-
-    #[test]
-    fn directories_are_lines_of_the_table_and_files_are_a_script() {
-        insta::assert_snapshot!(serde_json::to_string_pretty(&cloud_config(&some(), &[])).expect("JSON"));
-        assert!(cloud_config(&[], &[]).is_empty());
-        assert!(!cloud_config(&[mount(0, "/data", false, false)], &[]).contains_key("bootcmd"));
-    }
-
-    #[test]
-    fn the_script_is_for_all_of_them() {
-        insta::assert_snapshot!(script(&some()));
-        assert_eq!(script(&[]), "");
-    }
-
-    #[test]
-    fn any_shell_takes_the_script() {
-        for shell in ["sh", "bash"] {
-            let checked =
-                std::process::Command::new(shell).args(["-n", "-c", &script(&some())]).output().expect("a shell");
-            assert!(checked.status.success(), "{shell}: {}", String::from_utf8_lossy(&checked.stderr));
-        }
+impl HasPath for GuestMount {
+    fn path(&self) -> &str {
+        &self.path
     }
 }
+
+// === impl GuestDisk ===
+
+impl GuestDisk {
+    /// Whether the guest has a link to it, and mounts nothing of it by us.
+    pub(super) fn is_linked(&self) -> bool {
+        self.file_system.is_empty()
+    }
+}
+
+impl HasPath for GuestDisk {
+    fn path(&self) -> &str {
+        &self.path
+    }
+}
+
+#[cfg(test)]
+mod tests;

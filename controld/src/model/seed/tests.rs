@@ -62,6 +62,7 @@ fn input<'a>(annotations: &'a PodAnnotations, net: &'a PodNet, sources: &'a Sour
         env: &[],
         mounts: &[],
         disks: &[],
+        has_agent: false,
     }
 }
 
@@ -267,6 +268,35 @@ fn mounts() -> [GuestMount; 2] {
     ]
 }
 
+fn disks() -> [GuestDisk; 2] {
+    let disk = |serial: &str, path: &str, file_system| GuestDisk {
+        serial: serial.into(),
+        partition: 0,
+        link: format!("/dev/disk/by-id/virtio-{serial}"),
+        path: path.into(),
+        file_system,
+        read_only: false,
+    };
+    [disk("scratch", "/scratch", "ext4"), disk("testpvc", "/dev/testpvc", "")]
+}
+
+/// The agent's link is there when cloud-init has mounted already.
+#[test]
+fn a_guest_mounts_a_volume_by_udevs_link_to_it_with_the_agent_too() {
+    let (net, sources, disks) = (net(), Sources::default(), disks());
+    let said = annotations(&[("VirtletCloudInitUserData", "mounts: [[/dev/testpvc, /mnt/a]]")]);
+    let user_data = |has_agent| {
+        let seed = assemble(&SeedInput { disks: &disks, has_agent, ..input(&said, &net, &sources) }).expect("seed");
+        let text = file(&seed, "user-data");
+        serde_json::from_str::<Value>(text.strip_prefix("#cloud-config\n").expect("a cloud-config")).expect("JSON")
+    };
+    let users = json!(["/dev/disk/by-id/virtio-testpvc", "/mnt/a"]);
+    assert_eq!(user_data(true), json!({ "mounts": [users] }));
+    let with_ours = user_data(false);
+    assert_eq!((&with_ours["mounts"][0][1], &with_ours["mounts"][1]), (&json!("/scratch"), &users));
+    assert_eq!(with_ours["bootcmd"][0][5], "/dev/testpvc");
+}
+
 #[test]
 fn all_that_is_made_for_a_pod() {
     let said = annotations(&[
@@ -394,7 +424,15 @@ fn a_script_has_the_mounting_where_it_says_so() {
         let script = file(&assemble(&all).expect("seed"), "user-data");
         assert!(script.starts_with("#!/bin/sh\nvirtlet_share=") && script.ends_with("\nls /data\n"), "{script}");
         assert!(script.contains("virtlet_bind 1 '/etc/one'"), "{script}");
-        let none = input(&said, &net, &sources);
+        let disks = disks();
+        let script = file(&assemble(&SeedInput { disks: &disks, ..all }).expect("seed"), "user-data");
+        assert!(
+            script.starts_with("#!/bin/sh\nvirtlet_sys=")
+                && script.contains("virtlet_mount 'scratch' '/scratch' ext4 rw")
+        );
+        assert!(script.find("virtlet_link 'testpvc'").is_some_and(|disk| Some(disk) < script.find("virtlet_bind 1")));
+        // The agent sees to its disks itself.
+        let none = SeedInput { disks: &disks, has_agent: true, ..input(&said, &net, &sources) };
         assert_eq!(file(&assemble(&none).expect("seed"), "user-data"), "#!/bin/sh\n\nls /data\n");
     }
 }
@@ -432,7 +470,7 @@ fn keys_are_credentials_of_systemd_where_the_node_says_so() {
 
 #[test]
 fn what_only_cloud_init_brings_is_refused_without_it() {
-    let (net, mounts) = (net(), mounts());
+    let (net, mounts, disks) = (net(), mounts(), disks());
     let copies = Sources { copies: vec![("/etc/app".to_owned(), volume(&[("k", "v")]))], ..Sources::default() };
     let files = Sources { named: [(Source::Volume("v".into()), volume(&[]))].into(), ..Sources::default() };
     let nothing = Sources::default();
@@ -456,7 +494,14 @@ fn what_only_cloud_init_brings_is_refused_without_it() {
             input(&said[2], &net, &files),
             input(&plain, &net, &copies),
             SeedInput { mounts: &mounts, ..input(&plain, &net, &nothing) },
-            SeedInput { mounts: &mounts, delivery: ConfigDelivery::None, ..input(&none, &net, &nothing) },
+            SeedInput { disks: &disks, ..input(&plain, &net, &nothing) },
+            SeedInput { disks: &disks, has_agent: true, ..input(&plain, &net, &nothing) },
+            SeedInput {
+                mounts: &mounts,
+                disks: &disks,
+                delivery: ConfigDelivery::None,
+                ..input(&none, &net, &nothing)
+            },
             SeedInput { env: &env, ..input(&plain, &net, &nothing) },
         ] {
             lines.push(assemble(&input).map_or_else(|reason| reason.to_string(), |_| "fine".to_owned()));
