@@ -45,7 +45,7 @@ FUZZ_FLAGS := -Cpasses=sancov-module -Cllvm-args=-sanitizer-coverage-level=4 \
 TIME ?= 60
 TARGETS ?=
 
-.PHONY: help setup host room build deb tarball image bed demo test test-unit test-root test-net test-node test-sriov test-iommufd test-installed test-vm test-restart test-soak test-cri test-kubelet test-image test-mapping soak fuzz lint bench
+.PHONY: help setup host room build deb tarball image bed demo test test-unit test-root test-net test-node test-sriov test-iommufd test-installed test-vm test-restart test-soak test-cri test-kubelet test-image test-mapping test-seed soak fuzz lint bench
 
 help: ## this list
 	@grep -E '^[a-z -]+:.*##' Makefile | sed 's/:.*##/\t/' | expand -t 16
@@ -132,7 +132,8 @@ test-root: host ## the other unit tests, which need root and CNI plugins
 	set -x; \
 	$(CARGO) test --locked --workspace --lib -- --test-threads 1 $(ROOT_TESTS)
 
-test-net test-image test-mapping: GUESTS := tiny
+test-net test-image test-mapping test-seed: GUESTS := tiny
+test-seed: PEERS := cloud-init
 test-image: PEERS := python
 test-mapping: PEERS := apiserver
 test-net test-node: PEERS := cni
@@ -143,7 +144,7 @@ test-iommufd: GUESTS := tiny-vf node-new
 test-installed: GUESTS := tiny installed installed-13
 test-installed: PEERS := kubelet apiserver controllers
 test-net test-node test-image: JOBS := --test-threads 4
-test-net test-node test-sriov test-iommufd test-installed test-vm test-restart test-soak test-cri test-kubelet test-image test-mapping: bed ## one tier of the bed; CASE=part of a name for less
+test-net test-node test-sriov test-iommufd test-installed test-vm test-restart test-soak test-cri test-kubelet test-image test-mapping test-seed: bed ## one tier of the bed; CASE=part of a name for less
 	@$(call bed,$(JOBS) $(@:test-%=%)::$(CASE))
 
 soak: GUESTS := tiny

@@ -24,6 +24,7 @@ mod node;
 mod orphans;
 mod own;
 mod restart;
+mod seed;
 mod soak;
 mod sriov;
 mod vm;
@@ -51,6 +52,7 @@ static CASES: LazyLock<Vec<Case>> = LazyLock::new(|| {
         .chain(soak::CASES.iter().copied())
         .chain(fresh_tapmanager::CASES.iter().copied())
         .chain(image::cases())
+        .chain(seed::cases())
         .chain(cri::cases())
         .chain(kubelet::cases())
         .chain(installed::cases())

@@ -2,13 +2,13 @@
 # Builds the real clients, plugins and servers that the tests use, from their published Go modules, once for each version of this
 # folder, and prints the directory that they are in: crictl, critest, kubelet with kubeadm, kube-apiserver with etcd, the rest of a control
 # plane with kubectl, metrics-server, the CNI plugins in cni/, containerd for the benches; from PyPI, Glance, Keystone and the tools of
-# Simple Streams in python/; and from its crate virtiofsd, which Debian 12 has no package of.
-# usage: build.sh [cri|cni|kubelet|apiserver|controllers|metrics|python|virtiofsd|containerd]...   (default: all that tests need;
+# Simple Streams in python/; from suites of Debian, the cloud-init of each in cloud-init/; and from its crate virtiofsd, which Debian 12 has no package of.
+# usage: build.sh [cri|cni|kubelet|apiserver|controllers|metrics|python|cloud-init|virtiofsd|containerd]...   (default: all that tests need;
 #        containerd is for benches)
 #
 # The directory's name is the hash of these files. A part is built aside, kept under the hash of its own recipe and sources, and
 # linked from there: a change of one part builds that one. Two builders wait for each other. Cold on two cores: cri 2 min, cni 10 s, kubelet 5 min, apiserver 3 min, controllers 2 min,
-# metrics 1 min, python 1 min, virtiofsd 90 s, and 1.5 GB of Go's own caches.
+# metrics 1 min, python 1 min, cloud-init 20 s, virtiofsd 90 s, and 1.5 GB of Go's own caches.
 set -euo pipefail
 cd "$(dirname "$0")"
 here=$PWD
@@ -27,9 +27,10 @@ last() { # PART: what is moved into place last: a program, or a directory with a
 	controllers) echo kubectl ;;
 	metrics) echo metrics-server ;;
 	python) echo python ;;
+	cloud-init) echo cloud-init ;;
 	virtiofsd) echo virtiofsd ;;
 	containerd) echo containerd ;;
-	*) echo "build.sh: no part \`$1\`: cri, cni, kubelet, apiserver, controllers, metrics, python, virtiofsd or containerd" >&2; exit 64 ;;
+	*) echo "build.sh: no part \`$1\`: cri, cni, kubelet, apiserver, controllers, metrics, python, cloud-init, virtiofsd or containerd" >&2; exit 64 ;;
 	esac
 }
 # Each PART's recipe runs in a copy of this folder: go rewrites go.mod and go.sum when it feels like it. It reads only what is
@@ -63,6 +64,9 @@ build_metrics() {
 build_python() {
 	python/build.sh "$tmp/out/python"
 }
+build_cloud-init() {
+	cloud-init/build.sh "$tmp/out/cloud-init"
+}
 build_virtiofsd() { # by the compiler of this clone, and none of its flags
 	local built=$PWD version
 	version=$(cat virtiofsd/version)
@@ -91,7 +95,7 @@ part() { # PART: where it is kept
 }
 
 missing=
-for part in "${@:-cri cni kubelet apiserver controllers metrics python virtiofsd}"; do
+for part in "${@:-cri cni kubelet apiserver controllers metrics python cloud-init virtiofsd}"; do
 	for one in $part; do
 		program=$(last "$one")
 		[ -e "$out/$program" ] || missing="$missing $one"

@@ -1,6 +1,4 @@
-//! The files for networks as plugins make them. That cloud-init's renderers make of them what is meant was tried by hand
-//! with `cloud-init devel net-convert` of 22.4: each of its five renderers takes all of these but routes on the link, which
-//! make those of eni and sysconfig fail.
+//! The files for networks as plugins make them. What cloud-init's renderers make of such files is the bed's tier `seed`.
 
 use proto::tap::{Dns, NicKind, Route, Tap};
 
