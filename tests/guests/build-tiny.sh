@@ -17,7 +17,7 @@
 # Environment: COMP=lz4|zstd|gzip|none (initramfs; lz4 is quickest, zstd 2 MB smaller), APPEND="extra kernel words"
 # MINI=1: instead of the disk image only out/NAME-mini.initrd: no ssh, no agent, few
 #   modules (for TCG inside TCG; boot it with "tiny.fast" on the command line)
-# Also left in out/: tiny[-amd64].vmlinuz, .initrd for direct -kernel boot.
+# Also left in out/: tiny[-amd64].vmlinuz, .initrd for direct -kernel boot; shim.efi, grub.efi (cloud).
 . "$(dirname "$0")/lib.sh"
 need mke2fs sfdisk syslinux mcopy mformat qemu-img cpio depmod modprobe readelf
 HERE=$(cd "$(dirname "$0")" && pwd)
@@ -115,6 +115,12 @@ esac
 $NICE $c < "$WORK/$NAME.cpio" > "$OUT/$NAME.initrd"
 [ -z "${MINI:-}" ] || [ $FLAVOUR = vf ] || { log "$OUT/$NAME.initrd $(stat -c %s "$OUT/$NAME.initrd") bytes"; exit 0; }
 cp "$K/boot/vmlinuz-$R" "$OUT/$NAME.vmlinuz"
+
+# --- loaders for firmware that starts what is signed alone: Microsoft has signed the first, Debian the second and the kernel
+if [ $FLAVOUR = cloud ]; then
+	cp "$(unpack_deb shim-signed)/usr/lib/shim/shimx64.efi.signed" "$OUT/shim.efi"
+	cp "$(unpack_deb grub-efi-amd64-signed)/usr/lib/grub/x86_64-efi-signed/grubx64.efi.signed" "$OUT/grub.efi"
+fi
 
 # --- disk
 kb=$(( ($(stat -c %s "$OUT/$NAME.vmlinuz") + $(stat -c %s "$OUT/$NAME.initrd")) / 1024 ))

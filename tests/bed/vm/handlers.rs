@@ -1,6 +1,7 @@
 //! Runtime handlers: the machines of their pods, and how long they stay so.
 
 mod extras;
+mod signed;
 
 use std::fs;
 use std::os::unix::fs::MetadataExt as _;
@@ -42,6 +43,7 @@ pub(super) const CASES: &[Case] = &[
     Case { name: "vm::a_machine_is_as_its_handler_says", deadline: DEADLINE, run: as_its_handler_says },
     Case { name: "vm::a_handler_adds_a_screen_and_decides_what_pods_may_say", deadline: DEADLINE, run: extras::adds },
     Case { name: "vm::a_guest_boots_by_uefi", deadline: DEADLINE, run: boots_by_uefi },
+    Case { name: "vm::a_signed_guest_boots_securely", deadline: DEADLINE, run: signed::boots },
     Case {
         name: "vm::a_pod_keeps_its_machine_type_while_the_emulator_has_it",
         deadline: DEADLINE,
