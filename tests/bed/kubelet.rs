@@ -1,6 +1,8 @@
 //! Tier `kubelet`: a real kubelet runs machines from manifests.
 
 mod cluster;
+mod device_plugin;
+mod eviction;
 mod logs;
 mod policies;
 mod pressure;
@@ -16,6 +18,8 @@ use std::time::Duration;
 use anyhow::{Context as _, Result, ensure};
 use serde_json::{Value, json};
 use tests::case::{Bed, Case};
+use tests::command::{TOOL_DEADLINE, finish};
+use tests::controllers::Controllers;
 use tests::http;
 use tests::image_server::Fault;
 use tests::kubelet::{Kubelet, manifest};
@@ -39,6 +43,8 @@ pub(crate) fn cases() -> impl Iterator<Item = Case> {
         .chain(logs::CASES)
         .chain(cluster::CASES)
         .chain(volumes::CASES)
+        .chain(device_plugin::CASES)
+        .chain(eviction::CASES)
         .copied()
 }
 
@@ -125,6 +131,17 @@ fn restarted(bed: &Bed) -> Result<()> {
 fn is_running(pod: &Value) -> bool {
     pod.pointer("/status/phase") == Some(&json!("Running"))
         && pod.pointer("/status/containerStatuses/0/state/running").is_some()
+}
+
+/// Waits until our agent runs the script in the guest of the pod and it prints what was expected. The script may be run more than once.
+fn says(plane: &Controllers, pod: &str, script: &str, expected: &str) -> Result<()> {
+    let mut last = String::new();
+    let said = wait_for("answer of the guest", BOOT_DEADLINE, || {
+        let ended = finish(&mut plane.command(&["exec", pod, "--", "sh", "-c", script]), TOOL_DEADLINE)?;
+        last = format!("{ended:?}");
+        Ok((ended.code == Some(0) && ended.stdout == expected).then_some(()))
+    });
+    said.with_context(|| format!("`{script}` in pod {pod}: {last}"))
 }
 
 /// Logs of containers, where kubelet keeps them: `/var/log/pods/<namespace>_<name>_<uid>/<container>/<attempt>.log`.

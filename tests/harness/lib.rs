@@ -21,6 +21,7 @@ pub mod counting;
 pub mod cri;
 pub mod daemon;
 pub mod data_image;
+pub mod device_plugin;
 pub mod emulated;
 pub mod flexvolumes;
 pub mod forwarded;

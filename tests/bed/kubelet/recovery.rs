@@ -1,5 +1,6 @@
 //! What breaks amid a pod's life: kubelet gets the pod to run, or to go, without a person's help.
 
+use std::fs;
 use std::time::Duration;
 
 use anyhow::{Context as _, Result, ensure};
@@ -9,13 +10,15 @@ use proto::cri::{
     Container, ContainerConfig, ContainerState, ListContainersRequest, ListPodSandboxRequest, PodSandbox,
     PodSandboxConfig, StatusRequest,
 };
-use serde_json::json;
+use serde_json::{Value, json};
+use tests::agent_image::tiny_with_agent;
 use tests::case::{Bed, Case};
+use tests::command::{TOOL_DEADLINE, command, finish};
 use tests::cri::spec;
 use tests::image_server::Fault;
 use tests::kubelet::{Kubelet, manifest};
 use tests::libvirt::running_domains;
-use tests::node::Node;
+use tests::node::{BOOT_DEADLINE, Node};
 use tests::wait::{wait_for, wait_until};
 
 use super::{DEADLINE, POD_DEADLINE, is_running};
@@ -30,6 +33,7 @@ pub(super) const CASES: &[Case] = &[
         run: never_started,
     },
     Case { name: "kubelet::a_libvirtd_that_hangs_amid_a_start", deadline: DEADLINE, run: hanging },
+    Case { name: "kubelet::a_virtiofsd_that_dies_costs_a_restart_of_the_container", deadline: DEADLINE, run: unshared },
     Case { name: "kubelet::controld_dies_at_each_step", deadline: DEADLINE, run: |bed| dies(bed, Which::Controld) },
     Case { name: "kubelet::libvirtd_dies_at_each_step", deadline: DEADLINE, run: |bed| dies(bed, Which::Libvirtd) },
     Case { name: "kubelet::tapmanager_dies_at_each_step", deadline: DEADLINE, run: |bed| dies(bed, Which::Tapmanager) },
@@ -99,6 +103,47 @@ fn hanging(bed: &Bed) -> Result<()> {
     ensure!(running(&node)?.contains(&first[0]), "the first machine was disturbed");
     kubelet.delete("one")?;
     goes(&node, &kubelet, "two")
+}
+
+/// A guest without its volumes cannot go on: kubelet starts the container again, and the next guest has them.
+fn unshared(bed: &Bed) -> Result<()> {
+    let node = Node::configured(bed, "handlers.virtlet.guest_agent = true")?;
+    let image = node.images.offer("agent.qcow2", &tiny_with_agent(bed)?, Fault::None);
+    let kubelet = Kubelet::start(bed)?;
+    let dir = bed.dir.join("files");
+    fs::create_dir(&dir)?;
+    fs::write(dir.join("word"), "of the node\n")?;
+    let mut pod = manifest("vm", &image, &json!({}));
+    pod["spec"]["volumes"] =
+        json!([{"name": "scratch", "emptyDir": {}}, {"name": "files", "hostPath": {"path": dir, "type": "Directory"}}]);
+    pod["spec"]["containers"][0]["volumeMounts"] = json!([{"name": "scratch", "mountPath": "/scratch"}, {"name": "files", "mountPath": "/files", "readOnly": true}]);
+    kubelet.apply("vm", &pod)?;
+    told(&node, "cat /files/word; echo of the first guest >/scratch/word", "of the node\n")?;
+
+    let pids = finish(&mut command("pgrep", ["-x", "virtiofsd"]), TOOL_DEADLINE)?.stdout;
+    // The first confines the one that serves, which ends with it.
+    let first = pids.lines().next().context("no virtiofsd runs")?;
+    kill(Pid::from_raw(first.parse()?), Signal::SIGKILL)?;
+    let restarts =
+        |pod: &Value| pod.pointer("/status/containerStatuses/0/restartCount").and_then(Value::as_u64) == Some(1);
+    let pod = kubelet.wait_pod("restarted container", POD_DEADLINE, |pod| restarts(pod) && is_running(pod))?;
+    let last = pod.pointer("/status/containerStatuses/0/lastState/terminated").context("no last state")?;
+    ensure!((last["exitCode"].as_i64(), last["reason"].as_str()) == (Some(133), Some("VirtiofsdDied")), "{last}");
+    told(&node, "cat /files/word /scratch/word", "of the node\nof the first guest\n")?;
+    goes(&node, &kubelet, "vm")
+}
+
+/// Waits until our agent runs the script in the guest that runs, and it prints what was expected.
+fn told(node: &Node, script: &str, expected: &str) -> Result<()> {
+    let mut last = None;
+    let said = wait_for("answer of the guest", BOOT_DEADLINE, || {
+        let Some(container) = running(node)?.pop() else { return Ok(None) };
+        let ended = node.crictl(&["exec", &container, "sh", "-c", script])?;
+        let expected = ended.code == Some(0) && ended.stdout == expected;
+        last = Some(ended);
+        Ok(expected.then_some(()))
+    });
+    said.with_context(|| format!("{last:?}"))
 }
 
 /// A daemon is killed and started again when the sandbox is there, when the container is, and when the container has ended.

@@ -1,0 +1,103 @@
+//! Devices that a device plugin has: a pod asks for them by its limits, the scheduler finds the node, and kubelet asks the plugin.
+
+use std::time::Duration;
+
+use anyhow::{Result, ensure};
+use serde_json::{Value, json};
+use tests::agent_image::tiny_with_agent;
+use tests::case::{Bed, Case};
+use tests::cluster::Cluster;
+use tests::command::{TOOL_DEADLINE, command, finish};
+use tests::controllers::Controllers;
+use tests::device_plugin::{DeviceNode, DevicePlugin};
+use tests::image_server::Fault;
+use tests::kubelet::Kubelet;
+use tests::libvirt::virsh;
+use tests::loop_device::LoopDevice;
+use tests::node::{CRI_SOCKET, Node};
+use tests::wait::wait_for;
+
+use super::cluster::runtime_class;
+use super::says;
+
+/// A whole Kubernetes starts, and a machine boots beside it.
+const DEADLINE: Duration = Duration::from_secs(720);
+const STEP_DEADLINE: Duration = Duration::from_secs(240);
+const MIB: u64 = 1 << 20;
+/// Has a block device, and what QEMU needs anyway.
+const DISK: &str = "bed.example/disk";
+/// Has a character device, which no machine can have.
+const CHAR: &str = "bed.example/char";
+
+pub(super) const CASES: &[Case] =
+    &[Case { name: "kubelet::a_device_plugin_gives_a_machine_tokens_and_disks", deadline: DEADLINE, run }];
+
+fn run(bed: &Bed) -> Result<()> {
+    let disk = LoopDevice::new(&bed.dir.join("disk.img"), MIB)?;
+    disk.write(b"of the node\n", 0)?;
+    let node = Node::configured(bed, "handlers.virtlet.guest_agent = true")?;
+    let image = node.images.offer("agent.qcow2", &tiny_with_agent(bed)?, Fault::None);
+    let cluster = Cluster::start(bed)?;
+    let mut plane = Controllers::start(bed, &cluster)?;
+    let _kubelet = Kubelet::configured_in(bed, &cluster, &json!({"nodeStatusUpdateFrequency": "2s"}))?;
+    let as_it_is = |path: &str| given(path, path);
+    let of_disk =
+        vec![given(&disk.node().to_string_lossy(), "/dev/bed-disk"), as_it_is("/dev/kvm"), as_it_is("/dev/net/tun")];
+    let _disks = DevicePlugin::start(DISK, of_disk)?;
+    let _chars = DevicePlugin::start(CHAR, vec![as_it_is("/dev/null")])?;
+    plane.apply(&[runtime_class(), pod("disk", &image, DISK), pod("char", &image, CHAR)])?;
+
+    refused(&mut plane)?;
+    let script =
+        "head -n 1 /dev/bed-disk; echo of the guest | dd of=/dev/bed-disk bs=512 seek=1 conv=fsync 2>/dev/null";
+    says(&plane, "disk", script, "of the node\n")?;
+    let written = disk.read(13, 512)?;
+    ensure!(written == b"of the guest\n", "the plugin's disk: {written:?}");
+    let words = ["--socket", CRI_SOCKET, "explain", "disk"];
+    let told = finish(&mut command(bed.program("virtletctl"), words), TOOL_DEADLINE)?;
+    ensure!(told.stdout.contains("/dev/kvm, /dev/net/tun"), "{told:?}");
+    ensure!(domains()?.len() == 1, "a machine of the refused pod: {:?}", domains()?);
+
+    plane.kubectl(&["delete", "pod", "--all", "--wait=false"])?;
+    wait_for("end of the pods", STEP_DEADLINE, || {
+        let left = plane.kubectl(&["get", "pods", "-o", "name"])?;
+        Ok((left.is_empty() && domains()?.is_empty()).then_some(()))
+    })
+}
+
+/// The pod says why it does not run, in its status and in an event.
+fn refused(plane: &mut Controllers) -> Result<()> {
+    let why = "device `/dev/null` cannot be given to a VM";
+    let status = ["get", "pod", "char", "-o", "jsonpath={.status.containerStatuses[0].state.waiting.message}"];
+    let events =
+        ["get", "events", "--field-selector", "involvedObject.name=char", "-o", "jsonpath={.items[*].message}"];
+    for query in [&status[..], &events] {
+        wait_for("refusal of a character device", STEP_DEADLINE, || {
+            Ok(plane.kubectl(query)?.contains(why).then_some(()))
+        })?;
+    }
+    Ok(())
+}
+
+/// The names of all domains, also of those that are off.
+fn domains() -> Result<Vec<String>> {
+    Ok(virsh("list --all --name")?.split_whitespace().map(str::to_owned).collect())
+}
+
+fn given(on_node: &str, in_container: &str) -> DeviceNode {
+    DeviceNode { in_container: in_container.to_owned(), on_node: on_node.to_owned(), permissions: "rw".to_owned() }
+}
+
+fn pod(name: &str, image: &str, resource: &str) -> Value {
+    let mut limits = json!({"memory": "160Mi", "cpu": "500m"});
+    limits[resource] = json!("1");
+    json!({
+        "apiVersion": "v1", "kind": "Pod", "metadata": {"name": name},
+        "spec": {
+            "runtimeClassName": "virtlet", "terminationGracePeriodSeconds": 10, "automountServiceAccountToken": false,
+            "containers": [{
+                "name": "vm", "image": image, "imagePullPolicy": "IfNotPresent", "resources": {"limits": limits},
+            }],
+        },
+    })
+}
