@@ -1,5 +1,6 @@
 //! Tier `vm`: the whole chain, with a real guest at its end.
 
+mod annotations;
 mod api_sources;
 mod cloud;
 mod console;
@@ -29,6 +30,7 @@ use tests::case::Case;
 
 const TABLES: &[&[Case]] = &[
     life::CASES,
+    annotations::CASES,
     api_sources::CASES,
     ends::CASES,
     failures::CASES,

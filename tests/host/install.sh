@@ -13,7 +13,7 @@ least_libvirt=10
 
 from_backports="qemu-system-x86 qemu-block-extra qemu-utils qemu-system-common seabios libvirt-daemon-system libvirt-clients libvirt-dev"
 from_release="build-essential pkg-config iproute2 iptables nftables containernetworking-plugins
-	mmdebstrap mtools syslinux syslinux-common xorriso fdisk e2fsprogs grub-pc-bin grub-common ovmf swtpm swtpm-tools kmod cpio
+	mmdebstrap mtools syslinux syslinux-common xorriso fdisk e2fsprogs xfsprogs grub-pc-bin grub-common ovmf swtpm swtpm-tools kmod cpio
 	zstd lz4 xz-utils binutils busybox-static isc-dhcp-client udhcpc dhcpcd-base systemd jq curl openssh-client procps util-linux strace
 	guestfs-tools skopeo gpg gpg-agent python3-venv libcap-ng-dev libseccomp-dev"
 servers_of_tests="nginx docker-registry containerd runc"

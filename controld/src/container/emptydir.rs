@@ -197,7 +197,7 @@ fn open(path: &Path, flags: i32, read_only: bool) -> io::Result<File> {
 #[cfg(test)]
 mod tests {
     use std::fs;
-    use std::os::unix::fs::{MetadataExt as _, PermissionsExt as _, symlink};
+    use std::os::unix::fs::{FileExt as _, MetadataExt as _, PermissionsExt as _, symlink};
 
     use super::*;
     use crate::model::plan::{DiskSource, Serial};
@@ -228,6 +228,21 @@ mod tests {
         let flags = rustix::fs::fcntl_getfl(&opened[0].1).expect("flags");
         assert!(!flags.contains(rustix::fs::OFlags::NONBLOCK), "{flags:?}");
         assert_eq!(opened[0].0, "disk-scratch");
+    }
+
+    #[tokio::test]
+    async fn file_systems_are_those_that_pods_name() {
+        // Magic numbers and their places, as libblkid has them.
+        for (kind, at, magic) in [(FileSystem::Ext4, 0x438, b"\x53\xef".as_slice()), (FileSystem::Xfs, 0, b"XFSB")] {
+            let dir = tempfile::tempdir().expect("tempdir");
+            let mut disk = disk(dir.path(), Some(kind));
+            let DiskSource::File(file) = &mut disk.source else { panic!("a file") };
+            file.size = 320 << 20;
+            make(&[disk]).await.expect("its tools are installed (packages e2fsprogs and xfsprogs)");
+            let mut found = vec![0; magic.len()];
+            fs::File::open(dir.path().join("disk.img")).expect("made").read_exact_at(&mut found, at).expect("read");
+            assert_eq!(found, magic, "{kind:?}");
+        }
     }
 
     #[tokio::test]

@@ -17,6 +17,8 @@ use tests::node::{BOOT_DEADLINE, Node, Vm};
 use tests::wait::wait_until;
 use tests::world::World;
 
+use super::shell::{exec, prints};
+
 const DEADLINE: Duration = Duration::from_secs(480);
 const CGROUPS: &str = "/sys/fs/cgroup";
 const MIB: i64 = 1 << 20;
@@ -28,6 +30,7 @@ const OOM_SCORE: i64 = 985;
 
 pub(super) const CASES: &[Case] = &[
     Case { name: "vm::a_machine_counts_as_its_pod", deadline: DEADLINE, run: counts_as_its_pod },
+    Case { name: "vm::memory_that_a_guest_frees_is_the_nodes_again", deadline: DEADLINE, run: given_back },
     Case { name: "vm::a_machine_without_memory_is_oom_killed", deadline: DEADLINE, run: oom_killed },
     Case { name: "vm::processors_of_a_pods_own_are_the_guests_one_by_one", deadline: DEADLINE, run: pinned },
     Case { name: "vm::a_guest_is_in_huge_pages", deadline: DEADLINE, run: in_huge_pages },
@@ -185,6 +188,7 @@ fn in_huge_pages(bed: &Bed) -> Result<()> {
     for (pages, limit, why) in [
         (&[("1GB", 1 << 30), ("2MB", guest)][..], LIMIT, "a machine's memory has pages of one size"),
         (&[("2MB", guest)], 64 * MIB, "that QEMU takes beside its guest's huge pages"),
+        (&[], 40 * MIB, "the least is 64 MiB; raise the limit or `overhead.podFixed`"),
     ] {
         let refused = node.cri.create(&sandbox, &container(pages, limit), &pod).err().context(why)?;
         ensure!(refused.message().contains(why), "{refused}");
@@ -194,6 +198,7 @@ fn in_huge_pages(bed: &Bed) -> Result<()> {
     // No more than what QEMU takes beside.
     let vm = node.start_pod(pod, &container(&[("1GB", 0), ("2MB", guest)], 260 * MIB))?;
     vm.wait_up()?;
+    has_memory(bed, &vm, guest)?;
     let left = HugePages::read("free_hugepages")?;
     ensure!(left + wanted == free, "{left} of {free} huge pages are free");
     let limits = node.cri.container(&vm.container)?.resources.and_then(|all| all.linux).map(|all| all.hugepage_limits);
@@ -289,6 +294,50 @@ fn counts_as_its_pod(bed: &Bed) -> Result<()> {
     let again =
         |thing: &str| thing.starts_with("process ") && (thing.ends_with(" controld") || thing.ends_with(" libvirtd"));
     before.assert_same_but(|thing| thing == "link cni0" || again(thing))
+}
+
+/// Holds the guest's kernel to what it was told of its memory. A little is the firmware's.
+fn has_memory(bed: &Bed, vm: &Vm, bytes: i64) -> Result<()> {
+    let ended = exec(bed, vm, "dmesg | grep -o '[0-9]*K/[0-9]*K available'")?;
+    let total = ended.stdout.split(['/', 'K']).nth(2).with_context(|| format!("{ended:?}"))?.parse::<i64>()? << 10;
+    ensure!(total <= bytes && total * 100 >= bytes * 97, "the guest's kernel has {total} bytes, and not {bytes}");
+    Ok(())
+}
+
+/// Bytes of its own that the one QEMU has, its guest's memory with them.
+fn resident() -> Result<i64> {
+    let status = fs::read_to_string(format!("/proc/{}/status", only_qemu()?))?;
+    let line = status.lines().find_map(|line| line.strip_prefix("RssAnon:")).context("no RssAnon")?;
+    Ok(line.trim().trim_end_matches(" kB").parse::<i64>()? << 10)
+}
+
+/// A guest that takes most of its memory is within its pod's, and what it frees it gives back by its balloon. A kernel does so once it has far
+/// more than 64 MiB free (Linux, `mm/page_reporting.c`).
+fn given_back(bed: &Bed) -> Result<()> {
+    let node = Node::start(bed)?;
+    let mut container = cri::container(&node.pull(bed, "tiny.qcow2")?, [].into());
+    container.linux.get_or_insert_default().resources =
+        Some(LinuxContainerResources { memory_limit_in_bytes: 512 * MIB, ..resources() });
+    let parent = "/kubepods/burstable/pod-busy";
+    weigh(parent)?;
+    let vm = node.start_pod(pod(&node, "busy", parent)?, &container)?;
+    let group = machine_in(parent)?;
+    vm.wait_up()?;
+    has_memory(bed, &vm, 512 * MIB)?;
+    let before = resident()?;
+    let line =
+        "mkdir /run/full && mount -t tmpfs -o size=300m full /run/full && head -c 256m /dev/zero >/run/full/file";
+    prints(bed, &vm, line, "")?;
+    let full = resident()?;
+    ensure!(full > before + 192 * MIB, "QEMU had {before} bytes, and {full} once its guest had taken 256 MiB");
+    let used = number("memory", &group, "memory.max_usage_in_bytes")?;
+    let limit = number("memory", &group, "memory.limit_in_bytes")?;
+    ensure!(limit == 512 * MIB + cri::POD_FIXED && used < limit, "{used} bytes of {limit} were used");
+    prints(bed, &vm, "umount /run/full", "")?;
+    wait_until("memory that the guest has given back", BOOT_DEADLINE, || {
+        resident().is_ok_and(|now| now < full - 128 * MIB)
+    })?;
+    node.remove_vm(&vm, Duration::ZERO)
 }
 
 /// Live: limits, vCPUs and memory, all or nothing.
