@@ -1,4 +1,4 @@
-//! Work that waits for files of the node.
+//! Runs blocking file work off the reactor, with a deadline, since a file server may hang.
 
 use std::io;
 use std::time::Duration;

@@ -1,4 +1,4 @@
-//! What containers use of the node.
+//! Handles that the container code shares: config, store, libvirt, tapmanager, images, cgroups.
 
 use std::path::PathBuf;
 use std::sync::Arc;
