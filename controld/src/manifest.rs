@@ -4,6 +4,8 @@
 //! kubelet would ask for. [`judge`] then takes the same steps as the daemon does for such a call, up to the first that needs the node:
 //! nothing is asked, pulled or made.
 
+#[cfg(test)]
+mod documents;
 mod flexvolume;
 mod judge;
 mod kubelet;
