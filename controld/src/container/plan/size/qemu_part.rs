@@ -1,0 +1,96 @@
+//! What QEMU and its helpers take of a pod's memory beside the guest's. Pure.
+
+use crate::config::MachineConfig;
+use crate::model::Accelerator;
+use crate::model::plan::{Firmware, Hardware, MachinePlan};
+
+use super::MIB;
+
+/// What QEMU takes for itself.
+const QEMU: u64 = 50 * MIB;
+/// More of it for each vCPU.
+const QEMU_VCPU: u64 = 8 * MIB;
+/// More of it for the guest's code as translated.
+const QEMU_EMULATION: u64 = 192 * MIB;
+/// More of it for the guest's memory, as that one's divisor: page tables and the like.
+const QEMU_GUEST: u64 = 512;
+
+/// More of it for a screen.
+const QEMU_GRAPHICS: u64 = 32 * MIB;
+/// More of it, or beside it, for a firmware with flash memory, or a TPM's emulator.
+const QEMU_FIRMWARE: u64 = 24 * MIB;
+/// More of it for each [`DISKS`] disks that are begun.
+const QEMU_DISKS: u64 = 4 * MIB;
+/// That many disks.
+const DISKS: usize = 16;
+/// What virtiofsd takes beside QEMU.
+const VIRTIOFSD: u64 = 8 * MIB;
+
+/// What a machine has beside vCPUs and memory that memory is taken for.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub(in crate::container::plan) struct Parts {
+    /// Volumes, by virtiofsd.
+    pub(in crate::container::plan) share: bool,
+    /// Disks beside root disk and seed.
+    pub(in crate::container::plan) disks: usize,
+    /// A screen.
+    pub(in crate::container::plan) graphics: bool,
+    /// UEFI, a TPM or both.
+    pub(in crate::container::plan) firmware: bool,
+}
+
+impl Parts {
+    /// Those of a machine that is planned.
+    pub(super) fn of_plan(plan: &MachinePlan) -> Self {
+        Self::of(&plan.hardware, plan.share.is_some(), plan.disks.len())
+    }
+
+    /// Those of a machine with volumes by virtiofs, if it has a share, and so many disks beside root disk and seed.
+    pub(in crate::container::plan) fn of(hardware: &Hardware, share: bool, disks: usize) -> Self {
+        Self {
+            share,
+            disks,
+            graphics: hardware.extras.graphics.is_some(),
+            firmware: hardware.tpm || hardware.firmware != Firmware::Bios,
+        }
+    }
+
+    /// What is taken for them.
+    pub(super) fn bytes(self) -> u64 {
+        let Self { share, disks, graphics, firmware } = self;
+        let of = |is_there: bool, bytes| if is_there { bytes } else { 0 };
+        let disks = u64::try_from(disks.div_ceil(DISKS)).unwrap_or(u64::MAX).saturating_mul(QEMU_DISKS);
+        of(share, VIRTIOFSD) + disks + of(graphics, QEMU_GRAPHICS) + of(firmware, QEMU_FIRMWARE)
+    }
+}
+
+/// What QEMU takes beside its guest's memory.
+pub(super) struct QemuPart {
+    fixed: u64,
+    /// Whether it grows with the guest's memory.
+    grows: bool,
+}
+
+impl QemuPart {
+    pub(super) fn of(vcpus: u16, parts: Parts, accel: Accelerator, config: &MachineConfig) -> Self {
+        if let Some(fixed) = config.overhead {
+            return Self { fixed, grows: false };
+        }
+        let emulation = match accel {
+            Accelerator::Kvm => 0,
+            Accelerator::Qemu => QEMU_EMULATION,
+        };
+        Self { fixed: QEMU + QEMU_VCPU * u64::from(vcpus) + emulation + parts.bytes(), grows: true }
+    }
+
+    /// The most memory that a guest may have of `all`.
+    pub(super) fn leaves(&self, all: u64) -> u64 {
+        let rest = all.saturating_sub(self.fixed);
+        if self.grows { rest - rest.div_ceil(QEMU_GUEST + 1) } else { rest }
+    }
+
+    /// What comes on top of a guest of so much memory.
+    pub(super) fn beside(&self, guest: u64) -> u64 {
+        self.fixed + if self.grows { guest / QEMU_GUEST } else { 0 }
+    }
+}
