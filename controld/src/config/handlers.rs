@@ -87,6 +87,9 @@ pub struct MachineDefaults {
     /// Least guest memory, in bytes; default `machine.min_memory_mib`.
     #[serde(rename = "min_memory_mib", deserialize_with = "units::optional_mib")]
     pub min_memory: Option<u64>,
+    /// Most bytes of a disk that a pod may have made; default `machine.max_disk_gib`.
+    #[serde(rename = "max_disk_gib", deserialize_with = "units::optional_gib")]
+    pub max_disk: Option<u64>,
     /// Guest memory that a running guest can be given, in bytes; default what it boots with.
     #[serde(rename = "max_memory_mib", deserialize_with = "units::optional_mib")]
     pub max_memory: Option<u64>,
@@ -150,6 +153,9 @@ impl MachineDefaults {
             if let Some(vcpus) = vcpus.filter(|vcpus| !VCPUS.contains(vcpus)) {
                 problems.add(key, format!("is {vcpus} for {whose}, and not within 1 to 255"));
             }
+        }
+        if self.max_disk == Some(0) {
+            problems.add("handlers.<name>.max_disk_gib", format!("is 0 for {whose}, and not 1 or more"));
         }
         let node = &self.on(node);
         for (key, memory, least) in [
@@ -215,7 +221,11 @@ impl MachineDefaults {
     /// The node's settings of machines, as they are for these.
     #[must_use]
     pub fn on(&self, node: &MachineConfig) -> MachineConfig {
-        MachineConfig { min_memory: self.min_memory.unwrap_or(node.min_memory), ..node.clone() }
+        MachineConfig {
+            min_memory: self.min_memory.unwrap_or(node.min_memory),
+            max_disk: self.max_disk.or(node.max_disk),
+            ..node.clone()
+        }
     }
 
     /// What the machines boot with.
@@ -276,6 +286,7 @@ impl MachineDefaults {
             ("default_memory_mib", mib(self.default_memory)),
             ("min_memory_mib", mib(self.min_memory)),
             ("max_memory_mib", mib(self.max_memory)),
+            ("max_disk_gib", self.max_disk.map(|bytes| (bytes / units::GIB).to_string())),
         ];
         all.into_iter().filter_map(|(key, value)| Some((key, value?))).collect()
     }

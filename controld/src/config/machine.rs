@@ -38,6 +38,9 @@ pub struct MachineConfig {
     /// Least guest memory, in bytes.
     #[serde(rename = "min_memory_mib", deserialize_with = "units::mib")]
     pub min_memory: u64,
+    /// Most bytes of a disk that a pod may have made; any if it is not set.
+    #[serde(rename = "max_disk_gib", deserialize_with = "units::optional_gib")]
+    pub max_disk: Option<u64>,
     /// What QEMU takes beside the guest's memory, in bytes; by formula if it is not set.
     #[serde(rename = "overhead_mib", deserialize_with = "units::optional_mib")]
     pub overhead: Option<u64>,
@@ -59,6 +62,7 @@ impl MachineConfig {
     /// Looks at values that their types do not restrict.
     pub(super) fn check(&self, problems: &mut Problems) {
         problems.unless((1..=255).contains(&self.default_vcpus), "machine.default_vcpus", "is not within 1 to 255");
+        problems.unless(self.max_disk != Some(0), "machine.max_disk_gib", "is below 1");
         problems.unless(self.console_log >= MIB, "machine.console_log_mib", "is below 1");
         problems.unless(
             self.min_memory >= 16 * MIB && self.default_memory >= self.min_memory,
@@ -77,6 +81,7 @@ impl Default for MachineConfig {
             default_vcpus: 1,
             default_memory: 1024 * MIB,
             min_memory: 64 * MIB,
+            max_disk: None,
             overhead: None,
             handoff_deadline: Duration::from_secs(10),
             start_deadline: Duration::from_secs(60),

@@ -34,6 +34,7 @@ fn values_out_of_range_are_named() {
         ("libvirt_uri = 'qemu+tcp://user:PW@host/system'", "libvirt_uri"),
         ("[machine]\ndefault_vcpus = 256", "machine.default_vcpus"),
         ("[machine]\ndefault_memory_mib = 32", "machine.default_memory_mib"),
+        ("[machine]\nmax_disk_gib = 0", "machine.max_disk_gib"),
         ("[machine]\nstart_deadline_s = 3601", "machine.start_deadline_s"),
         ("[streaming]\ncertificate = '/a'", "streaming.key"),
         ("[streaming]\nkey = '/a'", "streaming.certificate"),
@@ -162,6 +163,7 @@ fn settings_of_a_handler_that_mean_nothing_are_all_told_and_say_what_would() {
         default_vcpus = 0
         max_vcpus = 256
         default_memory_mib = 8
+        max_disk_gib = 0
         [handlers.b]
         max_memory_mib = 512
         max_vcpus = 2
@@ -180,6 +182,7 @@ fn settings_of_a_handler_that_mean_nothing_are_all_told_and_say_what_would() {
     configuration key `handlers.<name>.secure_boot` is true for handler `a`, whose `firmware` is not `uefi`;
     configuration key `handlers.<name>.default_vcpus` is 0 for handler `a`, and not within 1 to 255;
     configuration key `handlers.<name>.max_vcpus` is 256 for handler `a`, and not within 1 to 255;
+    configuration key `handlers.<name>.max_disk_gib` is 0 for handler `a`, and not 1 or more;
     configuration key `handlers.<name>.default_memory_mib` is 8 for handler `a`, and not within 64 (the least guest) to 16777216;
     configuration key `handlers.<name>.secure_boot` is true for handler `b`, whose `machine` is not `q35`;
     configuration key `handlers.<name>.max_vcpus` is 2 for handler `b`, and below its default_vcpus, 3;

@@ -20,6 +20,10 @@ pub(super) fn optional_mib<'de, D: Deserializer<'de>>(from: D) -> Result<Option<
     mib(from).map(Some)
 }
 
+pub(super) fn optional_gib<'de, D: Deserializer<'de>>(from: D) -> Result<Option<u64>, D::Error> {
+    gib(from).map(Some)
+}
+
 /// More than there can be is the most that there can be.
 pub(super) fn gib<'de, D: Deserializer<'de>>(from: D) -> Result<u64, D::Error> {
     Ok(u64::deserialize(from)?.saturating_mul(GIB))

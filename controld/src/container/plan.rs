@@ -1,6 +1,7 @@
 //! The plan of a machine, from what kubelet, the pod and the node say. Pure: it looks at nothing, and makes nothing.
 
 mod as_disk;
+mod disk_limit;
 pub(super) mod disks;
 mod emptydir;
 pub(crate) mod flexvolume;
@@ -110,12 +111,14 @@ impl Draft {
         let cgroup = kept(Cgroup::of(&wishes.sandbox.cgroup_parent, wishes.id), &mut wrong);
         let root = kept(persistent::of(wishes.container, wishes.annotations, wishes.handler), &mut wrong);
         let volumes = hardware.as_ref().and_then(|hardware| kept(Volumes::of(&wishes, hardware), &mut wrong));
+        let files: Vec<&Disk> = volumes.iter().flat_map(Volumes::new_disks).collect();
+        let small = kept(disk_limit::check(wishes.annotations, &files, sizes.max_disk), &mut wrong);
         let memory = cpus.and_then(|cpus| {
             let parts = hardware.as_ref().zip(volumes.as_ref()).map(|(hardware, volumes)| volumes.parts(hardware));
             kept(size::memory(wanted, cpus.boot, parts.unwrap_or_default(), wishes.accel, &sizes), &mut wrong)
         });
-        let (Some(cpus), Some(memory), Some(hardware), Some(cgroup), Some(root), Some(volumes)) =
-            (cpus, memory, hardware, cgroup, root, volumes)
+        let (Some(cpus), Some(memory), Some(hardware), Some(cgroup), Some(root), Some(volumes), Some(())) =
+            (cpus, memory, hardware, cgroup, root, volumes, small)
         else {
             return Err(Error::all(&wrong));
         };

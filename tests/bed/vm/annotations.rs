@@ -98,7 +98,7 @@ fn of_drive(node: &Node, name: &str, container: &ContainerConfig) -> Result<Vm> 
 }
 
 fn wrong(bed: &Bed) -> Result<()> {
-    let node = Node::start(bed)?;
+    let node = Node::configured(bed, "machine.max_disk_gib = 4")?;
     let image = node.pull(bed, "tiny.qcow2")?;
     let sandbox = node.cri.run_sandbox(&node.pod("wrong")?)?;
     for (pairs, whys) in [
@@ -121,6 +121,10 @@ fn wrong(bed: &Bed) -> Result<()> {
         (
             &[("VirtletVCPUCount", "4"), ("virtlet.cloud/max-vcpus", "2"), ("virtlet.cloud/root-device", "as-is")],
             &["virtlet.cloud/max-vcpus: 2 is below", "annotation virtlet.cloud/root-device: as-is: no block volume"],
+        ),
+        (
+            &[("VirtletRootVolumeSize", "5Gi")],
+            &["annotation VirtletRootVolumeSize: 5 GiB are more than the 4 GiB that controld gives a disk"],
         ),
         (&[("VirtletCloudInitImageType", "ignition")], &["needs cloud-init: variables"]),
     ] {

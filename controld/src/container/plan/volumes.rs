@@ -34,6 +34,11 @@ impl Volumes {
         Ok(Self { share, disks, files, images, flexvolumes })
     }
 
+    /// Those that are made for the pod, with room of the node's disk.
+    pub(super) fn new_disks(&self) -> impl Iterator<Item = &Disk> {
+        self.files.iter().chain(&self.flexvolumes)
+    }
+
     /// What of a machine with them takes memory beside its guest.
     pub(super) fn parts(&self, hardware: &Hardware) -> size::Parts {
         let Self { share, disks, files, images, flexvolumes } = self;
