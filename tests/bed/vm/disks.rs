@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use anyhow::{Result, bail, ensure};
-use proto::cri::{ContainerConfig, ContainerState, Device};
+use proto::cri::{ContainerConfig, ContainerState, Device, LinuxContainerResources, UpdateContainerResourcesRequest};
 use tests::agent_image::tiny_with_agent;
 use tests::case::{Bed, Case};
 use tests::command::sh;
@@ -25,6 +25,8 @@ const MANY_DEADLINE: Duration = Duration::from_secs(1200);
 const GRACE: Duration = Duration::from_secs(30);
 /// controld looks at sizes each 30 s.
 const GROWN: Duration = Duration::from_secs(60);
+/// And at once when the container's resources change.
+const GROWN_AT_ONCE: Duration = Duration::from_secs(10);
 const MIB: u64 = 1 << 20;
 /// As many as a machine may have, which is more than fit into its slots one by one.
 const MANY: usize = 60;
@@ -136,18 +138,31 @@ fn named(bed: &Bed) -> Result<()> {
     ensure!(full >= 1024 && taken()? < full / 2, "{full} sectors of the device's file, and {} after discard", taken()?);
 
     volumes.devices[4].grow(3 * MIB)?;
-    wait_for("growth in the guest", GROWN, || {
-        let size = exec(bed, &vm, "cat /sys/block/$(basename $(readlink /dev/pvc/4))/size")?;
-        Ok((size.stdout.trim() == "6144").then_some(()))
-    })?;
+    grown(bed, &vm, 4, GROWN)?;
     node.remove_vm(&vm, GRACE)?;
 
     // Others before and behind them, and in another order.
     let some: Vec<_> = [9, 3, 0, 7, 2].into();
     let vm = boots(bed, &node, "block-again", &container(bed, &node, devices(&some))?)?;
     all_there(bed, &vm, &some)?;
+    volumes.devices[9].grow(3 * MIB)?;
+    let update = UpdateContainerResourcesRequest {
+        container_id: vm.container.clone(),
+        linux: Some(LinuxContainerResources { cpu_shares: 600, ..LinuxContainerResources::default() }),
+        ..UpdateContainerResourcesRequest::default()
+    };
+    node.cri.call(|mut client| async move { client.update_container_resources(update).await })?;
+    grown(bed, &vm, 9, GROWN_AT_ONCE)?;
     node.remove_vm(&vm, GRACE)?;
     before.assert_same_but(|thing| thing == "link cni0" || thing.starts_with("file /var/lib/virtlet/images"))
+}
+
+/// That the guest sees three MiB of this device in time.
+fn grown(bed: &Bed, vm: &Vm, n: usize, deadline: Duration) -> Result<()> {
+    wait_for("growth in the guest", deadline, || {
+        let size = exec(bed, vm, &format!("cat /sys/block/$(basename $(readlink /dev/pvc/{n}))/size"))?;
+        Ok((size.stdout.trim() == "6144").then_some(()))
+    })
 }
 
 fn on_scsi(bed: &Bed) -> Result<()> {
