@@ -48,6 +48,15 @@ pub struct DeviceNode {
     pub permissions: String,
 }
 
+/// What a container is given for a device.
+#[derive(Debug, Clone)]
+pub enum Given {
+    /// These nodes.
+    Nodes(Vec<DeviceNode>),
+    /// What CDI's files say of this name, such as `example.com/gpu=0`.
+    ByCdi(String),
+}
+
 /// A plugin that runs, until it is dropped.
 #[derive(Debug)]
 pub struct DevicePlugin {
@@ -55,12 +64,11 @@ pub struct DevicePlugin {
 }
 
 impl DevicePlugin {
-    /// Has kubelet, which runs, offer one device by the resource's name, such as `example.com/gpu`. A container that asks for it is given
-    /// `nodes`.
+    /// Has kubelet, which runs, offer one device by the resource's name, such as `example.com/gpu`.
     ///
     /// # Errors
     /// When kubelet does not take it.
-    pub fn start(resource: &str, nodes: Vec<DeviceNode>) -> Result<Self> {
+    pub fn start(resource: &str, given: Given) -> Result<Self> {
         let endpoint = format!("{}.sock", resource.replace('/', "-"));
         let kubelet = Path::new(DIR).join("kubelet.sock");
         wait_for("kubelet's socket for device plugins", LISTENS_DEADLINE, || {
@@ -68,11 +76,20 @@ impl DevicePlugin {
         })?;
         let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build()?;
         let listener = runtime.block_on(async { UnixListener::bind(Path::new(DIR).join(&endpoint)) })?;
-        let server = Server::builder().add_service(Calls { nodes });
+        let server = Server::builder().add_service(Calls { given });
         runtime.spawn(server.serve_with_incoming(UnixListenerStream::new(listener)));
         let request = RegisterRequest { version: VERSION.to_owned(), endpoint, resource: resource.to_owned() };
         runtime.block_on(async { tokio::time::timeout(CALL_DEADLINE, register(&kubelet, request)).await })??;
         Ok(Self { _runtime: runtime })
+    }
+}
+
+impl Given {
+    fn to_container(&self) -> GivenToContainer {
+        match self.clone() {
+            Self::Nodes(nodes) => GivenToContainer { nodes, by_cdi: Vec::new() },
+            Self::ByCdi(name) => GivenToContainer { nodes: Vec::new(), by_cdi: vec![CdiName { name }] },
+        }
     }
 }
 
@@ -94,7 +111,7 @@ async fn register(kubelet: &Path, request: RegisterRequest) -> Result<()> {
 /// What kubelet calls.
 #[derive(Debug, Clone)]
 struct Calls {
-    nodes: Vec<DeviceNode>,
+    given: Given,
 }
 
 impl NamedService for Calls {
@@ -111,12 +128,12 @@ impl Service<Request<Body>> for Calls {
     }
 
     fn call(&mut self, request: Request<Body>) -> Self::Future {
-        let nodes = self.nodes.clone();
-        Box::pin(async move { Ok(answer(nodes, request).await) })
+        let given = self.given.clone();
+        Box::pin(async move { Ok(answer(given, request).await) })
     }
 }
 
-async fn answer(nodes: Vec<DeviceNode>, request: Request<Body>) -> Response<Body> {
+async fn answer(given: Given, request: Request<Body>) -> Response<Body> {
     match request.uri().path() {
         // None of the optional calls.
         "/v1beta1.DevicePlugin/GetDevicePluginOptions" => {
@@ -136,8 +153,7 @@ async fn answer(nodes: Vec<DeviceNode>, request: Request<Body>) -> Response<Body
         }
         "/v1beta1.DevicePlugin/Allocate" => {
             let allocate = move |asked: tonic::Request<AllocateRequest>| {
-                let given = |_: &AskedOfContainer| GivenToContainer { nodes: nodes.clone() };
-                let containers = asked.get_ref().containers.iter().map(given).collect();
+                let containers = asked.get_ref().containers.iter().map(|_| given.to_container()).collect();
                 async move { Ok::<_, Status>(tonic::Response::new(AllocateResponse { containers })) }
             };
             let codec: ProstCodec<AllocateResponse, AllocateRequest> = ProstCodec::default();
@@ -200,4 +216,12 @@ struct AllocateResponse {
 struct GivenToContainer {
     #[prost(message, repeated, tag = "3")]
     nodes: Vec<DeviceNode>,
+    #[prost(message, repeated, tag = "5")]
+    by_cdi: Vec<CdiName>,
+}
+
+#[derive(Clone, PartialEq, prost::Message)]
+struct CdiName {
+    #[prost(string, tag = "1")]
+    name: String,
 }

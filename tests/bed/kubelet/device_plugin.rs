@@ -1,5 +1,7 @@
 //! Devices that a device plugin has: a pod asks for them by its limits, the scheduler finds the node, and kubelet asks the plugin.
 
+use std::fs;
+use std::path::Path;
 use std::time::Duration;
 
 use anyhow::{Result, ensure};
@@ -9,7 +11,7 @@ use tests::case::{Bed, Case};
 use tests::cluster::Cluster;
 use tests::command::{TOOL_DEADLINE, command, finish};
 use tests::controllers::Controllers;
-use tests::device_plugin::{DeviceNode, DevicePlugin};
+use tests::device_plugin::{DeviceNode, DevicePlugin, Given};
 use tests::image_server::Fault;
 use tests::kubelet::Kubelet;
 use tests::libvirt::virsh;
@@ -26,6 +28,8 @@ const STEP_DEADLINE: Duration = Duration::from_secs(240);
 const MIB: u64 = 1 << 20;
 /// Has a block device, and what QEMU needs anyway.
 const DISK: &str = "bed.example/disk";
+/// Has another, which CDI describes.
+const BY_CDI: &str = "bed.example/by-cdi";
 /// Has a character device, which no machine can have.
 const CHAR: &str = "bed.example/char";
 
@@ -43,14 +47,18 @@ fn run(bed: &Bed) -> Result<()> {
     let as_it_is = |path: &str| given(path, path);
     let of_disk =
         vec![given(&disk.node().to_string_lossy(), "/dev/bed-disk"), as_it_is("/dev/kvm"), as_it_is("/dev/net/tun")];
-    let _disks = DevicePlugin::start(DISK, of_disk)?;
-    let _chars = DevicePlugin::start(CHAR, vec![as_it_is("/dev/null")])?;
-    plane.apply(&[runtime_class(), pod("disk", &image, DISK), pod("char", &image, CHAR)])?;
+    let _disks = DevicePlugin::start(DISK, Given::Nodes(of_disk))?;
+    let described = LoopDevice::new(&bed.dir.join("described.img"), MIB)?;
+    described.write(b"of CDI\n", 0)?;
+    let _by_cdi = DevicePlugin::start(BY_CDI, describe(described.node())?)?;
+    let _chars = DevicePlugin::start(CHAR, Given::Nodes(vec![as_it_is("/dev/null")]))?;
+    plane.apply(&[runtime_class(), pod("disk", &image, &[DISK, BY_CDI]), pod("char", &image, &[CHAR])])?;
 
     refused(&mut plane)?;
     let script =
         "head -n 1 /dev/bed-disk; echo of the guest | dd of=/dev/bed-disk bs=512 seek=1 conv=fsync 2>/dev/null";
     says(&plane, "disk", script, "of the node\n")?;
+    says(&plane, "disk", "head -n 1 $BED_DISK", "of CDI\n")?;
     let written = disk.read(13, 512)?;
     ensure!(written == b"of the guest\n", "the plugin's disk: {written:?}");
     let words = ["--socket", CRI_SOCKET, "explain", "disk"];
@@ -88,9 +96,21 @@ fn given(on_node: &str, in_container: &str) -> DeviceNode {
     DeviceNode { in_container: in_container.to_owned(), on_node: on_node.to_owned(), permissions: "rw".to_owned() }
 }
 
-fn pod(name: &str, image: &str, resource: &str) -> Value {
+/// Writes a file of CDI, which is the case's own as all of `/run` is.
+fn describe(disk: &Path) -> Result<Given> {
+    let edits = json!({"env": ["BED_DISK=/dev/of-cdi"], "deviceNodes": [{"path": "/dev/of-cdi", "hostPath": disk}]});
+    let devices = json!([{"name": "disk", "containerEdits": edits}]);
+    fs::create_dir_all("/run/cdi")?;
+    let file = json!({"cdiVersion": "0.6.0", "kind": "bed.example/any", "devices": devices});
+    fs::write("/run/cdi/bed.json", file.to_string())?;
+    Ok(Given::ByCdi("bed.example/any=disk".to_owned()))
+}
+
+fn pod(name: &str, image: &str, resources: &[&str]) -> Value {
     let mut limits = json!({"memory": "160Mi", "cpu": "500m"});
-    limits[resource] = json!("1");
+    for resource in resources {
+        limits[resource] = json!("1");
+    }
     json!({
         "apiVersion": "v1", "kind": "Pod", "metadata": {"name": name},
         "spec": {
