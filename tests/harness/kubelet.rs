@@ -19,6 +19,8 @@ use crate::wait::wait_for;
 
 /// The node's name.
 pub const NODE: &str = "node1";
+/// Where it looks for drivers of flexvolumes, in the case's directory.
+pub const PLUGINS: &str = "volume-plugins";
 const NODE_IP: &str = "192.168.77.1";
 const READ_ONLY_PORT: u16 = 10255;
 const HEALTH_PORT: u16 = 10248;
@@ -213,7 +215,7 @@ fn configuration(bed: &Bed, manifests: &Path) -> Result<Value> {
         "apiVersion": "kubelet.config.k8s.io/v1beta1", "kind": "KubeletConfiguration",
         "containerRuntimeEndpoint": format!("unix://{CRI_SOCKET}"),
         "staticPodPath": manifests,
-        "volumePluginDir": bed.dir.join("volume-plugins"),
+        "volumePluginDir": bed.dir.join(PLUGINS),
         "cgroupDriver": "cgroupfs", "failCgroupV1": false, "failSwapOn": false,
         "authentication": {"anonymous": {"enabled": true}, "webhook": {"enabled": false}},
         "authorization": {"mode": "AlwaysAllow"},

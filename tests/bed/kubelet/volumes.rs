@@ -1,6 +1,7 @@
 //! Volumes of every kind that kubelet makes, in a whole Kubernetes: in a guest that our agent sets up, and in a stock cloud image.
 
 use std::fs;
+use std::os::unix::fs::MetadataExt as _;
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -12,9 +13,10 @@ use tests::cluster::Cluster;
 use tests::command::{TOOL_DEADLINE, command, finish, sh};
 use tests::controllers::Controllers;
 use tests::data_image::data_image;
+use tests::flexvolumes;
 use tests::http;
 use tests::image_server::Fault;
-use tests::kubelet::Kubelet;
+use tests::kubelet::{Kubelet, PLUGINS};
 use tests::libvirt::running_domains;
 use tests::loop_device::LoopDevice;
 use tests::node::Node;
@@ -49,9 +51,11 @@ struct Subject {
 
 fn run(bed: &Bed) -> Result<()> {
     let agent = bed.config.dist()?.join("virtlet-agent");
-    let node = Node::configured(bed, &format!("guest_agent = '{}'", agent.display()))?;
+    let settings = format!("guest_agent = '{}'\nflexvolumes.enabled = true", agent.display());
+    let node = Node::configured(bed, &settings)?;
     let cluster = Cluster::start(bed)?;
     let mut plane = Controllers::start(bed, &cluster)?;
+    flexvolumes::install(bed, &bed.dir.join(PLUGINS))?;
     let _kubelet = Kubelet::start_in(bed, &cluster)?;
     let subjects = [
         ("tiny", tiny_with_agent(bed)?, "160Mi", None),
@@ -80,6 +84,11 @@ fn run(bed: &Bed) -> Result<()> {
         subjects.iter().map(|subject| plane.kubectl(&["get", "pod", subject.name, "-o", "jsonpath={.metadata.uid}"]));
     let dirs: Vec<PathBuf> = uids.map(|uid| Ok(PathBuf::from(PODS).join(uid?))).collect::<Result<_>>()?;
     ensure!(dirs.iter().all(|dir| dir.exists()), "kubelet keeps pods elsewhere: {dirs:?}");
+    for dir in &dirs {
+        // It may have a key of Ceph's, so it is not the group's, whatever group the pod has.
+        let flex = fs::metadata(dir.join("volumes/virtlet~flexvolume_driver/flex"))?;
+        ensure!((flex.gid(), flex.mode() & 0o077) == (0, 0), "what a pod says of its flexvolume: {flex:?}");
+    }
     plane.kubectl(&["delete", "pod", "--all", "--wait=false"])?;
     wait_for("end of the pods and of their volumes", STEP_DEADLINE, || {
         let left = plane.kubectl(&["get", "pods", "-o", "name"])?;
@@ -152,6 +161,9 @@ fn told(bed: &Bed, plane: &mut Controllers, subject: &Subject) -> Result<()> {
     let written = subject.written.read(13, 512)?;
     ensure!(written == b"of the guest\n", "block volume: {written:?}");
     ensure!(subject.read_only.read(8, 512)? == [0; 8], "a block volume that is read-only was written to");
+    let line = "echo x >/srv/flex/new; grep ' /srv/flex ' /proc/mounts | cut -d ' ' -f 3";
+    let said = plane.kubectl(&["exec", name, "--", "sh", "-c", line])?;
+    ensure!(said == "ext4\n", "flexvolume: {said:?}");
     Ok(())
 }
 
@@ -261,6 +273,7 @@ fn pod(bed: &Bed, subject: &Subject) -> Value {
                     {"name": "node", "mountPath": "/srv/node-ro", "readOnly": true},
                     {"name": "files", "mountPath": "/srv/files"},
                     {"name": "words", "mountPath": "/srv/words"},
+                    {"name": "flex", "mountPath": "/srv/flex"},
                 ],
                 "volumeDevices": [
                     {"name": "written", "devicePath": "/dev/written"},
@@ -275,6 +288,7 @@ fn pod(bed: &Bed, subject: &Subject) -> Value {
                 {"name": "node", "hostPath": {"path": bed.dir.join("node"), "type": "Directory"}},
                 {"name": "files", "persistentVolumeClaim": {"claimName": "files"}},
                 {"name": "words", "image": {"reference": subject.words, "pullPolicy": "IfNotPresent"}},
+                {"name": "flex", "flexVolume": {"driver": "virtlet/flexvolume_driver", "options": {"type": "qcow2", "capacity": "32MB"}}},
                 claim("written", false),
                 claim("read-only", true),
             ],
