@@ -8,8 +8,8 @@ use anyhow::{Context as _, Result, ensure};
 
 use crate::command::{command, run};
 
-/// Most bytes of a file: all cases share the machine's disk.
-const MOST: u64 = 1 << 30;
+/// Most bytes of a file, which is sparse: all cases share the machine's disk.
+const MOST: u64 = 5 << 30;
 
 /// A loop device. It goes when nobody has it open any more, however that comes about.
 #[derive(Debug)]

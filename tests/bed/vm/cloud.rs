@@ -1,22 +1,26 @@
 //! A stock cloud image: systemd, cloud-init, ssh.
 
 use std::fs;
+use std::net::IpAddr;
+use std::path::Path;
 use std::time::Duration;
 
 use anyhow::{Context as _, Result, ensure};
-use proto::cri::{Device, KeyValue, LinuxContainerResources};
+use proto::cri::{ContainerConfig, Device, KeyValue, LinuxContainerResources};
 use serde_json::{Value, json};
 use tests::case::{Bed, Case};
 use tests::command::{Ended, TOOL_DEADLINE, command, finish, run};
 use tests::cri;
 use tests::loop_device::LoopDevice;
-use tests::node::{CRI_SOCKET, Node};
+use tests::node::{CRI_SOCKET, Node, Vm};
 use tests::wait::wait_for;
 
-const DEADLINE: Duration = Duration::from_secs(720);
-/// Half a minute alone, and twice that on a busy machine.
-const CLOUD_DEADLINE: Duration = Duration::from_secs(300);
+const DEADLINE: Duration = Duration::from_secs(1800);
+/// Half a minute alone, and ten times that on a machine that is busy with others.
+const CLOUD_DEADLINE: Duration = Duration::from_secs(500);
 const GRACE: Duration = Duration::from_secs(60);
+/// The image has 4 GiB, and the header of a root disk one MiB.
+const ROOT_BYTES: u64 = (4 << 30) + (8 << 20);
 
 pub(super) const CASES: &[Case] =
     &[Case { name: "vm::a_stock_cloud_image_takes_our_seed_and_lets_us_in", deadline: DEADLINE, run: ssh }];
@@ -64,6 +68,7 @@ fn ssh(bed: &Bed) -> Result<()> {
     let mut keygen = command("ssh-keygen", ["-q", "-t", "ed25519", "-N", ""]);
     run(keygen.arg("-f").arg(&key))?;
     let public = fs::read_to_string(key.with_extension("pub"))?;
+    let root = LoopDevice::new(&bed.dir.join("root.img"), ROOT_BYTES)?;
     let volume = LoopDevice::new(&bed.dir.join("pv.img"), 16 << 20)?;
     run(&mut command("mkfs.ext4", ["-q".as_ref(), volume.node().as_os_str()]))?;
     let user_data = format!(
@@ -78,30 +83,19 @@ fn ssh(bed: &Bed) -> Result<()> {
     let mut container = cri::container(&image, annotations.into());
     // In a file of its own, by the same key of cloud-init as the user's; the agent comes beside both.
     container.envs = vec![KeyValue { key: "COLOUR".into(), value: "deep blue".into() }];
-    container.devices = vec![Device {
-        container_path: "/dev/testpvc".into(),
-        host_path: volume.node().display().to_string(),
+    let device = |at: &str, device: &LoopDevice| Device {
+        container_path: at.into(),
+        host_path: device.node().display().to_string(),
         permissions: "mrw".into(),
-    }];
+    };
+    container.devices = vec![device("/", &root), device("/dev/testpvc", &volume)];
     // One vCPU: on a busy host an emulated guest with two may wait for ever, early in its boot, for a timer of the second.
     let memory = LinuxContainerResources { memory_limit_in_bytes: 768 << 20, ..Default::default() };
     container.linux.get_or_insert_default().resources = Some(memory);
     let vm = node.start_pod(node.pod("cloud")?, &container)?;
 
-    let ask = |words: &str, deadline| -> Result<Ended> {
-        let known = bed.dir.join("known_hosts");
-        let options = "ssh -o BatchMode=yes -o ConnectTimeout=5 -o LogLevel=ERROR -o";
-        let mut ssh = command(bed.program("virtletctl"), ["--socket", CRI_SOCKET]);
-        ssh.args(options.split(' ')).arg(format!("UserKnownHostsFile={}", known.display()));
-        finish(ssh.arg("-i").arg(&key).args(["debian@cloud", words]), deadline)
-    };
-    let mut last = String::new();
-    wait_for("login by ssh", CLOUD_DEADLINE, || {
-        let tried = ask("true", TOOL_DEADLINE)?;
-        last = tried.stderr;
-        Ok((tried.code == Some(0)).then_some(()))
-    })
-    .with_context(|| format!("{last}\n{}", vm.log_text().unwrap_or_default()))?;
+    let ask = |words: &str, deadline| ask(bed, &key, "accept-new", words, deadline);
+    wait_login(&vm, || ask("true", TOOL_DEADLINE))?;
     // cloud-init goes on for as long again behind the first login.
     let words = "cloud-init status --wait >/dev/null; hostname; cat /run/written; sudo cat /etc/cloud/environment; cat /sys/class/net/eth0/mtu; cloud-id";
     let said = ask(words, CLOUD_DEADLINE)?.stdout;
@@ -130,5 +124,47 @@ fn ssh(bed: &Bed) -> Result<()> {
     node.cri.stop(&vm.container, GRACE)?;
     let status = node.cri.container(&vm.container)?;
     ensure!(status.exit_code == 0, "{}: {}", status.exit_code, status.reason);
+    node.remove_vm(&vm, GRACE)?;
+    next_pod(bed, &node, &container, &key, vm.ip)
+}
+
+/// The root disk's next pod is the same guest at another address.
+fn next_pod(bed: &Bed, node: &Node, container: &ContainerConfig, key: &Path, earlier: IpAddr) -> Result<()> {
+    let mut container = container.clone();
+    container.annotations.insert("VirtletCloudInitUserData".into(), "runcmd: [touch /run/again]".into());
+    let vm = node.start_pod(node.pod("cloud")?, &container)?;
+    ensure!(vm.ip != earlier, "the same address, {earlier}, says nothing");
+    // The key of its host is the one that is known.
+    let ask = |words: &str, deadline| ask(bed, key, "yes", words, deadline);
+    wait_login(&vm, || ask("true", TOOL_DEADLINE))?;
+    let words = "cloud-init status --wait >/dev/null; ls /run/again; ip -o -4 addr show eth0; \
+                 echo dynamic: $(ip -o addr show eth0 scope global | grep -c dynamic)";
+    let said = ask(words, CLOUD_DEADLINE)?.stdout;
+    ensure!(said.lines().any(|line| line == "dynamic: 0"), "by DHCP: {said}");
+    ensure!(said.contains(&format!(" inet {}/", vm.ip)) && !said.contains(&format!(" inet {earlier}/")), "{said}");
+    // Nothing is done again for an instance that has been.
+    ensure!(!said.contains("/run/again"), "a command was run for an instance that has had its own: {said}");
     node.remove_vm(&vm, GRACE)
+}
+
+/// What a line of a shell says in the guest, whose host key is trusted so far.
+fn ask(bed: &Bed, key: &Path, host_key: &str, words: &str, deadline: Duration) -> Result<Ended> {
+    let known = bed.dir.join("known_hosts");
+    let mut ssh = command(bed.program("virtletctl"), ["--socket", CRI_SOCKET, "ssh"]);
+    for option in ["BatchMode=yes", "ConnectTimeout=5", "LogLevel=ERROR", "HostKeyAlias=cloud"] {
+        ssh.args(["-o", option]);
+    }
+    ssh.arg("-o").arg(format!("UserKnownHostsFile={}", known.display()));
+    ssh.arg("-o").arg(format!("StrictHostKeyChecking={host_key}"));
+    finish(ssh.arg("-i").arg(key).args(["debian@cloud", words]), deadline)
+}
+
+fn wait_login(vm: &Vm, mut tries: impl FnMut() -> Result<Ended>) -> Result<()> {
+    let mut last = String::new();
+    wait_for("login by ssh", CLOUD_DEADLINE, || {
+        let tried = tries()?;
+        last = tried.stderr;
+        Ok((tried.code == Some(0)).then_some(()))
+    })
+    .with_context(|| format!("{last}\n{}", vm.log_text().unwrap_or_default()))
 }
