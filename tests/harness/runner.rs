@@ -30,6 +30,8 @@ const LOG_MARK: &str = "--- ";
 const REPEATED: (usize, usize) = (2, 4);
 /// And so many characters of each. Several failed cases are to fit into what a person sees of a run.
 const LINE: usize = 300;
+/// So many cases are named because they took longest.
+const SLOWEST: usize = 12;
 
 /// Runs the cases that `args` (of a test program) choose.
 pub fn run(args: Vec<String>, cases: &'static [Case]) -> Conclusion {
@@ -62,8 +64,8 @@ fn takes_turns(case: &Case) -> bool {
     Kind::of(case.name).is_some_and(Kind::one_at_a_time) || case.name.starts_with(installed::TIER)
 }
 
-/// What a run tells when it is over, so that its last lines are enough: the number of cases of each tier and how long
-/// they took one after the other, and why cases failed.
+/// What a run tells when it is over, so that its last lines are enough: which cases took longest, the number of cases of each tier and
+/// how long they took one after the other, and why cases failed.
 #[derive(Default)]
 struct Told(Mutex<Outcomes>);
 
@@ -71,6 +73,8 @@ struct Told(Mutex<Outcomes>);
 struct Outcomes {
     /// By tier: its cases, and the time of all.
     tiers: BTreeMap<&'static str, (usize, Duration)>,
+    /// Every case, and its time.
+    cases: Vec<(Duration, &'static str)>,
     /// By case: why.
     failed: BTreeMap<&'static str, String>,
 }
@@ -82,6 +86,7 @@ impl Told {
         let (cases, work) = told.tiers.entry(tier).or_default();
         *cases += 1;
         *work += took;
+        told.cases.push((took, case.name));
         if let Some(failed) = failed {
             told.failed.insert(case.name, own_words(failed));
         }
@@ -90,7 +95,11 @@ impl Told {
 
 impl fmt::Display for Told {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let told = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut told = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        told.cases.sort_unstable_by(|one, other| other.cmp(one));
+        for (took, case) in told.cases.iter().take(SLOWEST) {
+            writeln!(out, "longest {case}: {} s", took.as_secs())?;
+        }
         for (tier, (cases, work)) in &told.tiers {
             writeln!(out, "tier {tier}: {cases} cases, {} s of work", work.as_secs())?;
         }
