@@ -275,7 +275,7 @@ fn devices(list: &mut List<'_>, passed: &Passed) {
     }
 }
 
-/// Nothing is said of nothing.
+/// The disks that are flexvolumes, if there are some.
 fn flexvolumes(list: &mut List<'_>, container: &ContainerConfig, disks: &[Disk]) {
     let of_mount = |mount| {
         let name = flexvolume::name(mount)?;

@@ -74,8 +74,8 @@ pub(super) fn check(wanted: &persistent::Wanted, base: &Base, converted: bool) -
     Ok(root)
 }
 
-/// Makes sure that nobody else uses a container's devices in a way that spoils them, and that what its own machine is to boot from is whole, if that
-/// is a volume; how it is used in this start.
+/// Makes sure that nobody else uses a container's devices in a way that spoils them, and that what its own machine is to
+/// boot from is whole, if that is a volume; how it is used in this start.
 ///
 /// # Errors
 /// When the device is in use, is refused or fails, the copy does not come to its end, or `unwanted` is cancelled.

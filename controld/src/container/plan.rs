@@ -111,22 +111,24 @@ impl Draft {
         let cgroup = kept(Cgroup::of(&wishes.sandbox.cgroup_parent, wishes.id), &mut wrong);
         let root = kept(persistent::of(wishes.container, wishes.annotations, wishes.handler), &mut wrong);
         let volumes = hardware.as_ref().and_then(|hardware| kept(Volumes::of(&wishes, hardware), &mut wrong));
+        let guest = volumes.as_ref().and_then(|volumes| {
+            let Wishes { sandbox, container, annotations, handler, .. } = wishes;
+            let mounted = mounted(&volumes.files, &volumes.images, &volumes.flexvolumes);
+            let all = (&volumes.disks[..], &mounted[..]);
+            kept(guest::of(sandbox, container, annotations, handler, volumes.share.as_ref(), all), &mut wrong)
+        });
         let files: Vec<&Disk> = volumes.iter().flat_map(Volumes::new_disks).collect();
         let small = kept(disk_limit::check(wishes.annotations, &files, sizes.max_disk), &mut wrong);
         let memory = cpus.and_then(|cpus| {
             let parts = hardware.as_ref().zip(volumes.as_ref()).map(|(hardware, volumes)| volumes.parts(hardware));
             kept(size::memory(wanted, cpus.boot, parts.unwrap_or_default(), wishes.accel, &sizes), &mut wrong)
         });
-        let (Some(cpus), Some(memory), Some(hardware), Some(cgroup), Some(root), Some(volumes), Some(())) =
-            (cpus, memory, hardware, cgroup, root, volumes, small)
+        let (Some(cpus), Some(memory), Some(hardware), Some(cgroup), Some(root), Some(volumes), Some(guest), Some(())) =
+            (cpus, memory, hardware, cgroup, root, volumes, guest, small)
         else {
             return Err(Error::all(&wrong));
         };
         let Volumes { share, disks, files, images, flexvolumes } = volumes;
-        let mounted = mounted(&files, &images, &flexvolumes);
-        let all = (&disks[..], &mounted[..]);
-        let guest =
-            guest::of(wishes.sandbox, wishes.container, wishes.annotations, wishes.handler, share.as_ref(), all)?;
         let smbios = wishes.annotations.system_uuid;
         Ok(Self {
             id: wishes.id,

@@ -77,7 +77,7 @@ pub struct PodAnnotations {
     pub ssh_keys: Vec<SshKey>,
     /// Where the keys before those come from.
     pub ssh_key_source: Option<SshKeySource>,
-    /// Name of the volume whose keys are files of the guest.
+    /// The volume, ConfigMap or Secret whose keys are files of the guest.
     pub files_source: Option<Source>,
     /// Kind of the seed; `None` is the runtime handler's.
     pub seed: Option<SeedKind>,

@@ -217,8 +217,8 @@ fn lost(input: &SeedInput<'_>, has_keys: bool) -> Vec<String> {
 
 /// Which instance cloud-init takes the machine for: it does once what is to be done once for each.
 ///
-/// It is the pod's, not the container's, as the root disk is unless the pod says otherwise: a new disk knows no instance. Pods of one name differ by their UID, so a reused
-/// name is another instance. A root disk that outlives its pod has one of its own.
+/// It is the pod's, not the container's, as the root disk is unless the pod says otherwise: a new disk knows no instance. Pods
+/// of one name differ by their UID, so a reused name is another instance. A root disk that outlives its pod has one of its own.
 fn instance_id(input: &SeedInput<'_>) -> String {
     let SeedInput { pod_name, namespace, uid, annotations, instance, .. } = input;
     let given = annotations.meta_data.entries().get("instance-id").and_then(Value::as_str);

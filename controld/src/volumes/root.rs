@@ -198,7 +198,8 @@ impl Files {
         }
     }
 
-    /// Puts the folder in order, and takes up the overlay that stands on this image, if it is to last. What has to be made otherwise is said.
+    /// Puts the folder in order, and takes up the overlay that stands on this image, if it is to last. What has to be made
+    /// otherwise is said.
     fn take_up(&self, base: &Base, lifetime: RootLifetime) -> Result<Made, VolumeError> {
         self.tidy()?;
         if !self.overlay.exists() {
