@@ -142,17 +142,9 @@ impl Connection {
         let mut list: *mut sys::virDomainPtr = ptr::null_mut();
         // SAFETY: the connection is open; libvirt writes one pointer.
         let count = unsafe { sys::virConnectListAllDomains(self.raw.as_ptr(), &raw mut list, 0) };
-        let count = usize::try_from(count).map_err(|_negative| last_error())?;
-        let mut domains = Vec::with_capacity(count);
-        for at in 0..count {
-            // SAFETY: the list has `count` entries.
-            let entry = unsafe { list.add(at) };
-            // SAFETY: as above, and libvirt has filled each.
-            domains.extend(NonNull::new(unsafe { entry.read() }).map(Domain));
-        }
-        // SAFETY: the list came from libvirt's malloc, and its entries are owned above.
-        unsafe { libc::free(list.cast()) };
-        Ok(domains)
+        // SAFETY: libvirt made the list, and says how long it is.
+        let entries = unsafe { taken(list, count) }?;
+        Ok(entries.into_iter().map(Domain).collect())
     }
 
     /// What machines of a type `emulator` can make.
@@ -393,6 +385,24 @@ fn features(connection: NonNull<sys::_virConnect>) -> Result<Features, LibvirtEr
 
 fn done(result: c_int) -> Result<(), LibvirtError> {
     if result < 0 { Err(last_error()) } else { Ok(()) }
+}
+
+/// The entries of a list that libvirt has made, which are the caller's from now on; the list itself is freed.
+///
+/// # Safety
+/// A `count` that is not negative is the length of `list`, which libvirt made and which nobody else frees.
+unsafe fn taken<T>(list: *mut *mut T, count: c_int) -> Result<Vec<NonNull<T>>, LibvirtError> {
+    let count = usize::try_from(count).map_err(|_negative| last_error())?;
+    let mut entries = Vec::with_capacity(count);
+    for at in 0..count {
+        // SAFETY: the list has `count` entries.
+        let entry = unsafe { list.add(at) };
+        // SAFETY: as above, and libvirt has filled each.
+        entries.extend(NonNull::new(unsafe { entry.read() }));
+    }
+    // SAFETY: the list came from libvirt's malloc, and its entries are owned above.
+    unsafe { libc::free(list.cast()) };
+    Ok(entries)
 }
 
 fn last_error() -> LibvirtError {

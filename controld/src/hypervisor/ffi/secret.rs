@@ -7,7 +7,7 @@ use std::ptr::{self, NonNull};
 use uuid::Uuid;
 use virt_sys as sys;
 
-use super::{Connection, LibvirtError, borrowed_text, c_string, done, last_error};
+use super::{Connection, LibvirtError, borrowed_text, c_string, done, last_error, taken};
 
 /// `VIR_ERR_NO_SECRET`.
 const NO_SECRET: i32 = 66;
@@ -42,17 +42,9 @@ impl Connection {
         let mut list: *mut sys::virSecretPtr = ptr::null_mut();
         // SAFETY: the connection is open; libvirt writes one pointer.
         let count = unsafe { sys::virConnectListAllSecrets(self.raw.as_ptr(), &raw mut list, 0) };
-        let count = usize::try_from(count).map_err(|_negative| last_error())?;
-        let mut secrets = Vec::with_capacity(count);
-        for at in 0..count {
-            // SAFETY: the list has `count` entries.
-            let entry = unsafe { list.add(at) };
-            // SAFETY: as above, and libvirt has filled each.
-            secrets.extend(NonNull::new(unsafe { entry.read() }).map(Secret));
-        }
-        // SAFETY: the list came from libvirt's malloc, and its entries are owned above.
-        unsafe { libc::free(list.cast()) };
-        Ok(secrets)
+        // SAFETY: libvirt made the list, and says how long it is.
+        let entries = unsafe { taken(list, count) }?;
+        Ok(entries.into_iter().map(Secret).collect())
     }
 }
 
