@@ -52,16 +52,9 @@ mod tests {
     use serde_json::json;
 
     use super::*;
+    use crate::model::seed::tests::disk;
 
     fn disks() -> Vec<GuestDisk> {
-        let disk = |serial: &str, path: &str, file_system| GuestDisk {
-            serial: serial.into(),
-            partition: 0,
-            link: format!("/dev/disk/by-id/virtio-{serial}"),
-            path: path.into(),
-            file_system,
-            read_only: false,
-        };
         vec![disk("testpvc", "/dev/testpvc", ""), disk("d0", "/dev/d0", ""), disk("scratch", "/scratch", "ext4")]
     }
 

@@ -268,15 +268,13 @@ fn mounts() -> [GuestMount; 2] {
     ]
 }
 
+/// A whole disk on virtio.
+pub(super) fn disk(serial: &str, path: &str, file_system: &'static str) -> GuestDisk {
+    let link = format!("/dev/disk/by-id/virtio-{serial}");
+    GuestDisk { serial: serial.into(), partition: 0, link, path: path.into(), file_system, read_only: false }
+}
+
 fn disks() -> [GuestDisk; 2] {
-    let disk = |serial: &str, path: &str, file_system| GuestDisk {
-        serial: serial.into(),
-        partition: 0,
-        link: format!("/dev/disk/by-id/virtio-{serial}"),
-        path: path.into(),
-        file_system,
-        read_only: false,
-    };
     [disk("scratch", "/scratch", "ext4"), disk("testpvc", "/dev/testpvc", "")]
 }
 

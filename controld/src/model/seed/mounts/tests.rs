@@ -4,6 +4,7 @@ use std::path::Path;
 use std::process::{Command, Output};
 
 use super::*;
+use crate::model::seed::tests::disk;
 
 const SHELLS: [&str; 2] = ["sh", "bash"];
 
@@ -18,11 +19,6 @@ fn some() -> [GuestMount; 4] {
         mount(2, "/etc/a.conf", true, true),
         mount(3, "/with a ' quote", false, false),
     ]
-}
-
-fn disk(serial: &str, path: &str, file_system: &'static str) -> GuestDisk {
-    let link = format!("/dev/disk/by-id/virtio-{serial}");
-    GuestDisk { serial: serial.into(), partition: 0, link, path: path.into(), file_system, read_only: false }
 }
 
 fn disks() -> [GuestDisk; 4] {
