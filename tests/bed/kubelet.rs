@@ -133,6 +133,11 @@ fn is_running(pod: &Value) -> bool {
         && pod.pointer("/status/containerStatuses/0/state/running").is_some()
 }
 
+/// Whether a cluster has no pods, and the node no machines that run.
+fn is_empty(plane: &mut Controllers) -> Result<bool> {
+    Ok(plane.kubectl(&["get", "pods", "-o", "name"])?.is_empty() && running_domains()?.is_empty())
+}
+
 /// Waits until our agent runs the script in the guest of the pod and it prints what was expected. The script may be run more than once.
 fn says(plane: &Controllers, pod: &str, script: &str, expected: &str) -> Result<()> {
     let mut last = String::new();

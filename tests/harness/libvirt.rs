@@ -67,6 +67,14 @@ pub fn running_domains() -> Result<Vec<String>> {
     Ok(virsh("list --name")?.split_whitespace().map(str::to_owned).collect())
 }
 
+/// The names of all domains, also of those that are off.
+///
+/// # Errors
+/// When virsh fails.
+pub fn domains() -> Result<Vec<String>> {
+    Ok(virsh("list --all --name")?.split_whitespace().map(str::to_owned).collect())
+}
+
 /// The process that runs the only running domain.
 ///
 /// # Errors

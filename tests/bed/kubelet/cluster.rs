@@ -16,11 +16,12 @@ use tests::cri;
 use tests::http;
 use tests::image_server::Fault;
 use tests::kubelet::Kubelet;
-use tests::libvirt::running_domains;
 use tests::metrics_server::MetricsServer;
 use tests::node::{BOOT_DEADLINE, Node};
 use tests::terminal;
 use tests::wait::wait_for;
+
+use super::is_empty;
 
 /// A whole Kubernetes starts, and two machines boot beside it.
 const DEADLINE: Duration = Duration::from_secs(720);
@@ -61,10 +62,7 @@ fn run(bed: &Bed) -> Result<()> {
     autoscaled(&mut plane)?;
     metrics.still_runs()?;
     plane.kubectl(&["delete", "deployment", "vm", "--wait=false"])?;
-    wait_for("end of all machines", STEP_DEADLINE, || {
-        let left = plane.kubectl(&["get", "pods", "-o", "name"])?;
-        Ok((left.is_empty() && running_domains()?.is_empty()).then_some(()))
-    })
+    wait_for("end of all machines", STEP_DEADLINE, || Ok(is_empty(&mut plane)?.then_some(())))
 }
 
 /// Names and addresses of the pods once so many are ready by their HTTP probes.

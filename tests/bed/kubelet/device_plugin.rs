@@ -14,13 +14,13 @@ use tests::controllers::Controllers;
 use tests::device_plugin::{DeviceNode, DevicePlugin, Given};
 use tests::image_server::Fault;
 use tests::kubelet::Kubelet;
-use tests::libvirt::virsh;
+use tests::libvirt::domains;
 use tests::loop_device::LoopDevice;
 use tests::node::{CRI_SOCKET, Node};
 use tests::wait::wait_for;
 
 use super::cluster::runtime_class;
-use super::says;
+use super::{is_empty, says};
 
 /// A whole Kubernetes starts, and a machine boots beside it.
 const DEADLINE: Duration = Duration::from_secs(720);
@@ -67,10 +67,7 @@ fn run(bed: &Bed) -> Result<()> {
     ensure!(domains()?.len() == 1, "a machine of the refused pod: {:?}", domains()?);
 
     plane.kubectl(&["delete", "pod", "--all", "--wait=false"])?;
-    wait_for("end of the pods", STEP_DEADLINE, || {
-        let left = plane.kubectl(&["get", "pods", "-o", "name"])?;
-        Ok((left.is_empty() && domains()?.is_empty()).then_some(()))
-    })
+    wait_for("end of the pods", STEP_DEADLINE, || Ok((is_empty(&mut plane)? && domains()?.is_empty()).then_some(())))
 }
 
 /// The pod says why it does not run, in its status and in an event.
@@ -85,11 +82,6 @@ fn refused(plane: &mut Controllers) -> Result<()> {
         })?;
     }
     Ok(())
-}
-
-/// The names of all domains, also of those that are off.
-fn domains() -> Result<Vec<String>> {
-    Ok(virsh("list --all --name")?.split_whitespace().map(str::to_owned).collect())
 }
 
 fn given(on_node: &str, in_container: &str) -> DeviceNode {

@@ -12,7 +12,7 @@ use tests::cluster::Cluster;
 use tests::controllers::Controllers;
 use tests::image_server::Fault;
 use tests::kubelet::{Kubelet, no_pod};
-use tests::libvirt::virsh;
+use tests::libvirt::domains;
 use tests::node::Node;
 use tests::wait::wait_for;
 
@@ -90,13 +90,13 @@ fn evicted(plane: &mut Controllers, name: &str, machines: usize) -> Result<()> {
     })?;
 
     let files = files(&pod)?;
-    let mut domains = String::new();
+    let mut left = Vec::new();
     wait_for("end of the machine and of its files", STEP_DEADLINE, || {
-        domains = virsh("list --all --name")?;
-        let gone = domains.split_whitespace().count() == machines && !files.iter().any(|file| file.exists());
+        left = domains()?;
+        let gone = left.len() == machines && !files.iter().any(|file| file.exists());
         Ok(gone.then_some(()))
     })
-    .with_context(|| format!("{files:?}, {domains}"))
+    .with_context(|| format!("{files:?}, {left:?}"))
 }
 
 /// Where the pod's volume is, and the disks of its machine.

@@ -17,12 +17,12 @@ use tests::flexvolumes;
 use tests::http;
 use tests::image_server::Fault;
 use tests::kubelet::{Kubelet, PLUGINS};
-use tests::libvirt::running_domains;
 use tests::loop_device::LoopDevice;
 use tests::node::Node;
 use tests::wait::wait_for;
 
 use super::cluster::runtime_class;
+use super::is_empty;
 
 /// A whole Kubernetes starts, and a cloud image boots beside it.
 const DEADLINE: Duration = Duration::from_secs(900);
@@ -91,8 +91,7 @@ fn run(bed: &Bed) -> Result<()> {
     }
     plane.kubectl(&["delete", "pod", "--all", "--wait=false"])?;
     wait_for("end of the pods and of their volumes", STEP_DEADLINE, || {
-        let left = plane.kubectl(&["get", "pods", "-o", "name"])?;
-        Ok((left.is_empty() && running_domains()?.is_empty() && dirs.iter().all(|dir| !dir.exists())).then_some(()))
+        Ok((is_empty(&mut plane)? && dirs.iter().all(|dir| !dir.exists())).then_some(()))
     })?;
     nothing_is_held(subjects.iter().flat_map(|subject| [&subject.written, &subject.read_only]))?;
     outlived(bed, &node, &mut plane)
@@ -127,10 +126,7 @@ fn outlived(bed: &Bed, node: &Node, plane: &mut Controllers) -> Result<()> {
         })
         .with_context(|| format!("{boots}: {last}"))?;
         plane.kubectl(&["delete", "pod", "pet", "--wait=false"])?;
-        wait_for("end of the pod", STEP_DEADLINE, || {
-            let left = plane.kubectl(&["get", "pods", "-o", "name"])?;
-            Ok((left.is_empty() && running_domains()?.is_empty()).then_some(()))
-        })?;
+        wait_for("end of the pod", STEP_DEADLINE, || Ok(is_empty(plane)?.then_some(())))?;
     }
     nothing_is_held([&disk])
 }
