@@ -4,7 +4,13 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Result, anyhow};
 
+/// Least time between two looks.
 const POLL: Duration = Duration::from_millis(20);
+/// Most time between two looks.
+const LONGEST: Duration = Duration::from_secs(2);
+/// So many times as long as a look took nobody looks again: a program that is started for each would otherwise take a whole
+/// processor from the guest that is waited for.
+const RESTS: u32 = 4;
 
 /// Asks `probe` until it says something; its errors end the wait at once.
 ///
@@ -13,14 +19,16 @@ const POLL: Duration = Duration::from_millis(20);
 pub fn wait_for<T>(what: &str, deadline: Duration, mut probe: impl FnMut() -> Result<Option<T>>) -> Result<T> {
     let end = Instant::now() + deadline;
     loop {
+        let begun = Instant::now();
         if let Some(found) = probe()? {
             return Ok(found);
         }
-        if Instant::now() >= end {
+        let left = end.saturating_duration_since(Instant::now());
+        if left.is_zero() {
             return Err(anyhow!("no {what} within {} s", deadline.as_secs_f64()));
         }
         // Nobody unparks: it is a wait between two looks at the world.
-        std::thread::park_timeout(POLL);
+        std::thread::park_timeout((begun.elapsed() * RESTS).clamp(POLL, LONGEST).min(left));
     }
 }
 
@@ -48,5 +56,19 @@ mod tests {
         let outcome: Result<()> = wait_for("rain", Duration::from_secs(600), || Err(anyhow!("drought")));
 
         assert_eq!(outcome.unwrap_err().to_string(), "drought");
+    }
+
+    #[test]
+    fn a_look_that_takes_long_leaves_the_processor_to_what_is_waited_for() {
+        let mut looks = 0;
+
+        let _never = wait_until("rain", Duration::from_millis(600), || {
+            looks += 1;
+            std::thread::park_timeout(Duration::from_millis(50));
+            false
+        });
+
+        // At the longest one each 50 ms and four times that; and one at the deadline.
+        assert!(looks <= 4, "{looks} looks");
     }
 }
