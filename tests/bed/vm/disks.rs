@@ -6,7 +6,10 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use anyhow::{Result, bail, ensure};
-use proto::cri::{ContainerConfig, ContainerState, Device, LinuxContainerResources, UpdateContainerResourcesRequest};
+use proto::cri::{
+    ContainerConfig, ContainerState, Device, LinuxContainerConfig, LinuxContainerResources,
+    UpdateContainerResourcesRequest,
+};
 use tests::agent_image::tiny_with_agent;
 use tests::case::{Bed, Case};
 use tests::command::sh;
@@ -28,6 +31,8 @@ const GROWN: Duration = Duration::from_secs(60);
 /// And at once when the container's resources change.
 const GROWN_AT_ONCE: Duration = Duration::from_secs(10);
 const MIB: u64 = 1 << 20;
+/// Of a guest with [`MANY`] disks.
+const MEMORY: i64 = 320 << 20;
 /// As many as a machine may have, which is more than fit into its slots one by one.
 const MANY: usize = 60;
 /// Longer than a virtio disk shows, so it is cut.
@@ -91,7 +96,9 @@ fn start(bed: &Bed) -> Result<Node> {
 fn container(bed: &Bed, node: &Node, devices: Vec<Device>) -> Result<ContainerConfig> {
     let image = node.images.offer("agent.qcow2", &tiny_with_agent(bed)?, Fault::None);
     node.cri.pull(&image)?;
-    Ok(ContainerConfig { devices, ..cri::container(&image, [].into()) })
+    let memory = LinuxContainerResources { memory_limit_in_bytes: MEMORY, ..Default::default() };
+    let linux = Some(LinuxContainerConfig { resources: Some(memory), ..Default::default() });
+    Ok(ContainerConfig { devices, linux, ..cri::container(&image, [].into()) })
 }
 
 fn boots(bed: &Bed, node: &Node, name: &str, container: &ContainerConfig) -> Result<Vm> {

@@ -157,6 +157,7 @@ fn in_huge_pages(
         return Err(Error::new(Kind::Invalid, what));
     }
     let beside = qemu.beside(guest);
+    qemu.boots_in(limit.unwrap_or(u64::MAX), overhead)?;
     match limit {
         Some(limit) if limit.saturating_add(overhead) < beside => {
             let what = format!(
@@ -175,7 +176,7 @@ fn in_huge_pages(
 fn guest_memory(limit: u64, overhead: u64, qemu: &QemuPart, config: &MachineConfig) -> Result<u64> {
     let memory = qemu.leaves(limit.saturating_add(overhead)).min(limit) / GRAIN * GRAIN;
     if memory >= config.min_memory {
-        return Ok(memory);
+        return qemu.boots_in(limit, overhead).map(|()| memory);
     }
     let what = format!(
         "memory limit of {} MiB leaves {} MiB for the guest after {} MiB for QEMU, of which RuntimeClass `overhead.podFixed` \

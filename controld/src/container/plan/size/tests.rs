@@ -1,5 +1,5 @@
 use super::*;
-use crate::model::plan::{Disk, DiskFile, DiskSource, Extras, Firmware, Graphics, Hardware, Serial, Share};
+use crate::model::plan::{Disk, DiskBus, DiskFile, DiskSource, Extras, Firmware, Graphics, Hardware, Serial, Share};
 
 #[derive(Debug, PartialEq, Eq)]
 struct Size {
@@ -94,15 +94,15 @@ fn each_part_of_a_machine_takes_its_memory_from_the_guest_when_it_is_made_and_wh
     let none = Hardware::default();
     for (plan, mib) in [
         (with(0, &none, &None), 0),
-        (with(1, &none, &None), 4),
-        (with(16, &none, &None), 4),
-        (with(17, &none, &None), 8),
+        (with(1, &none, &None), 8),
+        (with(16, &none, &None), 8),
+        (with(17, &none, &None), 16),
         (with(0, &none, &share), 8),
         (with(0, &hardware, &None), 24),
         (with(0, &uefi, &None), 24),
         (with(0, &Hardware { tpm: true, ..uefi.clone() }, &None), 24),
         (with(0, &Hardware { extras: screen, ..none.clone() }, &None), 32),
-        (with(60, &all, &share), 80),
+        (with(60, &all, &share), 96),
     ] {
         let parts = Parts::of_plan(&plan);
         assert_eq!(parts.bytes(), mib * MIB, "{parts:?}");
@@ -126,6 +126,27 @@ fn each_part_of_a_machine_takes_its_memory_from_the_guest_when_it_is_made_and_wh
 fn disk(number: u64) -> Disk {
     let file = DiskFile { dir: "/d".into(), size: number, file_system: None };
     Disk { serial: Serial::of_name("d"), source: DiskSource::File(file), path: "/d".into(), read_only: false }
+}
+
+#[test]
+fn a_machine_with_many_disks_on_pci_has_the_memory_that_it_boots_with() {
+    let config = MachineConfig::default();
+    let sized = |disks, disk_bus, limit: i64| {
+        let parts = Parts::of(&Hardware { disk_bus, ..Hardware::default() }, false, disks);
+        let resources = resources(0, 0, limit << 20);
+        let wanted = Wanted { resources: Some(&resources), overhead: 64 * MIB, ..Wanted::default() };
+        memory(wanted, 1, parts, Accelerator::Kvm, &config).map_err(|refused| refused.to_string())
+    };
+
+    let refused = sized(60, DiskBus::Virtio, 300).expect_err("less than it boots with");
+    assert_eq!(
+        refused,
+        "memory limit of 300 MiB and RuntimeClass `overhead.podFixed` of 64 MiB are less than the 565 MiB that QEMU has while a \
+         firmware finds 60 disks; raise one of them, or set annotation VirtletDiskDriver: scsi"
+    );
+    assert!(sized(60, DiskBus::Virtio, 501).is_ok());
+    assert!(sized(60, DiskBus::Scsi, 300).is_ok());
+    assert!(sized(16, DiskBus::Virtio, 160).is_ok());
 }
 
 #[test]
