@@ -36,8 +36,8 @@ const SLOWEST: usize = 24;
 /// Runs the cases that `args` (of a test program) choose.
 pub fn run(args: Vec<String>, cases: &'static [Case]) -> Conclusion {
     let mut args = Arguments::from_iter(std::iter::once("bed".to_owned()).chain(args));
-    // Gone with the last trial.
-    let nodes = Arc::new(OnDemand::default());
+    // Gone with the last trial at the latest.
+    let nodes = Arc::new(OnDemand::of(cases));
     let told = Arc::new(Told::default());
     let slots = Arc::new(Slots::of(&mut args, cases.iter().filter(|case| takes_turns(case)).count()));
     let trial = |case: &'static Case| {
