@@ -1,7 +1,9 @@
 //! libvirtd and virtlogd of the cell: the distribution's, on the standard paths, which are private here.
 
+use std::fs;
+use std::io;
 use std::os::unix::net::UnixStream;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use anyhow::{Result, bail};
@@ -14,6 +16,8 @@ use crate::wait::wait_for;
 const LIBVIRTD_SOCKET: &str = "/run/libvirt/libvirt-sock";
 const VIRTLOGD_SOCKET: &str = "/run/libvirt/virtlogd-sock";
 const READY_DEADLINE: Duration = Duration::from_secs(30);
+/// Where libvirtd keeps what an emulator has answered, a file for each.
+const ANSWERS: &str = "/var/cache/libvirt/qemu/capabilities";
 
 /// The pair.
 #[derive(Debug)]
@@ -33,11 +37,18 @@ impl Libvirt {
         let none: [&str; 0] = [];
         let mut virtlogd = Daemon::start("virtlogd", "/usr/sbin/virtlogd", none, bed.logs().join("virtlogd.log"))?;
         listening(&mut virtlogd, VIRTLOGD_SOCKET)?;
+        let kept = kept(bed);
+        copy_all(&kept, Path::new(ANSWERS))?;
         let mut libvirtd = Daemon::start("libvirtd", "/usr/sbin/libvirtd", none, bed.logs().join("libvirtd.log"))?;
         listening(&mut libvirtd, LIBVIRTD_SOCKET)?;
         // Asks every emulator of the machine what it can do, now and not amid a case: its processes and sockets would
         // be taken for a pod's.
         virsh("capabilities")?;
+        match copy_all(Path::new(ANSWERS), &kept) {
+            // In an emulated node.
+            Err(failed) if failed.kind() == io::ErrorKind::ReadOnlyFilesystem => {}
+            copied => copied?,
+        }
         Ok(Self { libvirtd, virtlogd })
     }
 
@@ -48,6 +59,35 @@ impl Libvirt {
     pub fn wait_ready(&mut self) -> Result<()> {
         listening(&mut self.libvirtd, LIBVIRTD_SOCKET)
     }
+}
+
+/// For the next case, beside the bed's program: to ask an emulator takes as long as a guest's boot. libvirtd asks again where an
+/// emulator, the kernel or itself is not the one of before.
+fn kept(bed: &Bed) -> PathBuf {
+    bed.itself().with_file_name("emulators")
+}
+
+/// Copies the files of a directory that are not in the other one as they are. Each is there as a whole or not at all.
+fn copy_all(from: &Path, to: &Path) -> io::Result<()> {
+    let files = match fs::read_dir(from) {
+        Err(none) if none.kind() == io::ErrorKind::NotFound => return Ok(()),
+        files => files?,
+    };
+    for file in files {
+        let file = file?;
+        if file.path().extension().is_none_or(|kind| kind != "xml") {
+            continue;
+        }
+        let (bytes, at) = (fs::read(file.path())?, to.join(file.file_name()));
+        if fs::read(&at).is_ok_and(|there| there == bytes) {
+            continue;
+        }
+        fs::create_dir_all(to)?;
+        let mut half = tempfile::NamedTempFile::new_in(to)?;
+        io::Write::write_all(&mut half, &bytes)?;
+        half.persist(&at)?;
+    }
+    Ok(())
 }
 
 /// Runs virsh on a line of words.
