@@ -102,7 +102,7 @@ demo: bed ## boots the tiny guest through the CRI socket, shows it, and shows th
 test: JOBS := --test-threads 4
 # From an empty cache guests and peers take half as long to build as all else takes. They are built beside compilers and unit
 # tests, and with what these leave of the processors; and the tier `net`, which needs few of them, does not wait for the rest.
-test: host room ## unit tests, then every tier of the bed, then ten seconds of each fuzz target
+test: room host ## unit tests, then every tier of the bed, then ten seconds of each fuzz target
 	@mkdir -p target; tests/peers/build.sh cni >/dev/null; \
 	set -m; trap 'kill -- $$(jobs -p | sed s/^/-/) 2>/dev/null || :' EXIT; \
 	nice -n 19 tests/guests/build.sh >/dev/null 2>target/guests.log & guests=$$!; \
