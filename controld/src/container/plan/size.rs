@@ -156,21 +156,20 @@ fn in_huge_pages(
         );
         return Err(Error::new(Kind::Invalid, what));
     }
+    let Some(limit) = limit else { return Ok(guest) };
+    qemu.boots_in(limit, overhead)?;
     let beside = qemu.beside(guest);
-    qemu.boots_in(limit.unwrap_or(u64::MAX), overhead)?;
-    match limit {
-        Some(limit) if limit.saturating_add(overhead) < beside => {
-            let what = format!(
-                "memory limit of {} MiB and RuntimeClass `overhead.podFixed` of {} MiB are less than the {} MiB that QEMU takes \
-                 beside its guest's huge pages; raise one of them",
-                limit / MIB,
-                overhead / MIB,
-                beside.div_ceil(MIB)
-            );
-            Err(Error::new(Kind::Invalid, what))
-        }
-        _ => Ok(guest),
+    if limit.saturating_add(overhead) >= beside {
+        return Ok(guest);
     }
+    let what = format!(
+        "memory limit of {} MiB and RuntimeClass `overhead.podFixed` of {} MiB are less than the {} MiB that QEMU takes \
+         beside its guest's huge pages; raise one of them",
+        limit / MIB,
+        overhead / MIB,
+        beside.div_ceil(MIB)
+    );
+    Err(Error::new(Kind::Invalid, what))
 }
 
 fn guest_memory(limit: u64, overhead: u64, qemu: &QemuPart, config: &MachineConfig) -> Result<u64> {
