@@ -247,6 +247,7 @@ impl Agents {
         let known = self.machines.lock().unwrap_or_else(PoisonError::into_inner).get(&id).cloned();
         let Some(machine) = known else { return };
         *machine.rebooted.lock().unwrap_or_else(PoisonError::into_inner) = Some(Instant::now());
+        machine.qga.rebooted();
         tokio::spawn(async move {
             if let Some(link) = machine.link.lock().await.take() {
                 link.close();

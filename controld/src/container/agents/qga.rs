@@ -5,6 +5,7 @@
 use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use base64::Engine as _;
@@ -16,15 +17,22 @@ use serde_json::{Value, json};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::UnixStream;
 use tokio::sync::{Mutex, OwnedMutexGuard, watch};
-use tokio::time::{sleep, timeout};
+use tokio::time::{Instant, sleep, timeout};
 use uuid::Uuid;
 
 use super::output::{MAX_OUTPUT, Output};
 
+/// How long an agent may take to answer at all, of which nobody knows whether it is there.
 const GREETING: Duration = Duration::from_secs(3);
 const DEADLINE: Duration = Duration::from_secs(30);
 const SHUTDOWN: &str = "guest-shutdown";
 const STATUS: &str = "guest-exec-status";
+/// How long one may take that has answered before; nobody else has its turn meanwhile.
+const PATIENCE: Duration = Duration::from_secs(10);
+/// How long it is tried to kill a command: the agent of a busy guest answers late, and what runs there is why it is busy.
+const KILL_DEADLINE: Duration = Duration::from_secs(180);
+/// Between two tries.
+const KILL_AGAIN: Duration = Duration::from_secs(2);
 /// How long a guest that powers off is listened to.
 const SILENCE: Duration = Duration::from_secs(3);
 /// Between two questions whether a command has ended: the agent says nothing by itself.
@@ -73,6 +81,19 @@ pub(super) enum QgaError {
     User(String),
     #[error("QEMU's guest agent answered `{0}` with what is no answer to it")]
     Answer(&'static str),
+    #[error("it still runs after it was killed")]
+    Survives,
+}
+
+impl QgaError {
+    /// Whether the agent may answer yet.
+    fn is_late(&self) -> bool {
+        match self {
+            Self::Absent(cause) => cause.kind() == io::ErrorKind::TimedOut,
+            Self::Late(..) => true,
+            _ => false,
+        }
+    }
 }
 
 /// An answer. What else the guest says in it is passed over, and not kept.
@@ -115,6 +136,8 @@ struct Status {
 pub(super) struct Qga {
     socket: PathBuf,
     one: Arc<Mutex<()>>,
+    /// How often the guest was rebooted: processes of its last life have numbers that others may have in this one.
+    reboots: Arc<AtomicU64>,
 }
 
 /// A connection to the agent, for one question.
@@ -127,11 +150,18 @@ struct Talk {
 struct Running {
     qga: Qga,
     pid: Option<i64>,
+    /// Of the guest, when it began.
+    reboots: u64,
 }
 
 impl Qga {
     pub(super) fn at(socket: PathBuf) -> Self {
-        Self { socket, one: Arc::default() }
+        Self { socket, one: Arc::default(), reboots: Arc::default() }
+    }
+
+    /// Nothing that was started runs any more.
+    pub(super) fn rebooted(&self) {
+        self.reboots.fetch_add(1, Ordering::Relaxed);
     }
 
     /// Runs a command, as the agent's own user, in its directory and with its variables; `found` tells whether the agent answered. When the future is dropped the command is killed.
@@ -143,14 +173,18 @@ impl Qga {
         let wanted = json!({"path": path, "arg": args, "capture-output": true});
         let mut running = self.start(wanted, found.clone()).await?;
         let pid = running.pid.ok_or(QgaError::Answer("guest-exec"))?;
-        let mut pause = ASK_FIRST;
+        let (mut pause, mut heard) = (ASK_FIRST, Instant::now());
         loop {
             sleep(pause).await;
             pause = (pause * 2).min(ASK_LAST);
             let status = self.status(pid).await;
-            if matches!(status, Err(QgaError::Refused { .. })) {
+            match &status {
+                Ok(_) => heard = Instant::now(),
                 // Another agent: the guest was restarted, and the number may be somebody else's by now.
-                running.pid = None;
+                Err(QgaError::Refused { .. }) => running.pid = None,
+                // The command goes on, and may be why the guest is busy.
+                Err(error) if error.is_late() && heard.elapsed() < DEADLINE => continue,
+                Err(_) => {}
             }
             let status = status?;
             if !status.exited {
@@ -171,7 +205,8 @@ impl Qga {
     /// Asks the guest to power off.
     pub(super) async fn power_off(&self) -> Result<(), QgaError> {
         let how = json!({"mode": "powerdown"});
-        let asked = self.talk(SHUTDOWN).await?.ask_within::<IgnoredAny>(SILENCE, MAX_ANSWER, SHUTDOWN, how).await;
+        let asked =
+            self.talk(SHUTDOWN, GREETING).await?.ask_within::<IgnoredAny>(SILENCE, MAX_ANSWER, SHUTDOWN, how).await;
         match asked {
             // It answers only if it cannot.
             Err(QgaError::Late(..) | QgaError::Connection(_)) => Ok(()),
@@ -181,48 +216,70 @@ impl Qga {
 
     /// Whether it is there.
     pub(super) async fn answers(&self) -> Result<(), QgaError> {
-        self.talk("guest-sync-delimited").await.map(drop)
+        self.talk("guest-sync-delimited", GREETING).await.map(drop)
     }
 
     /// Starts a command in a task of its own: whoever waits may leave while the agent starts it, and it is killed then.
     async fn start(&self, wanted: Value, found: watch::Sender<bool>) -> Result<Running, QgaError> {
         let qga = self.clone();
         let starting = tokio::spawn(async move {
-            let talk = qga.talk("guest-exec").await?;
+            let talk = qga.talk("guest-exec", GREETING).await?;
             found.send_replace(true);
+            let reboots = qga.reboots.load(Ordering::Relaxed);
             let Started { pid } = talk.ask("guest-exec", wanted).await?;
-            Ok(Running { pid: Some(pid), qga })
+            Ok(Running { pid: Some(pid), qga, reboots })
         });
         // Fails only by a panic, of which the log tells.
         starting.await.unwrap_or(Err(QgaError::Answer("guest-exec")))
     }
 
     async fn status(&self, pid: i64) -> Result<Status, QgaError> {
-        self.talk(STATUS).await?.ask_within(DEADLINE, MAX_STATUS, STATUS, json!({"pid": pid})).await
+        self.talk(STATUS, PATIENCE).await?.ask_within(DEADLINE, MAX_STATUS, STATUS, json!({"pid": pid})).await
     }
 
-    /// Kills a command with its descendants, unless it has ended.
-    async fn kill(&self, pid: i64) -> Result<(), QgaError> {
-        match self.status(pid).await {
-            Ok(status) if !status.exited => {}
-            Ok(_) | Err(QgaError::Refused { .. }) => return Ok(()),
-            Err(error) => return Err(error),
-        }
-        let kill = json!({"path": "/bin/sh", "arg": ["-c", KILL, pid.to_string()]});
-        let killer: Started = self.talk("guest-exec").await?.ask("guest-exec", kill).await?;
-        sleep(ASK_LAST).await;
-        // The agent keeps what it has started until somebody has asked after it.
-        for pid in [killer.pid, pid] {
-            self.status(pid).await?;
+    /// Kills a command with its descendants, unless it has ended. Again and again while the agent is late, unless the guest was
+    /// rebooted since then.
+    async fn kill_in_time(&self, pid: i64, reboots: u64) -> Result<(), QgaError> {
+        let until = Instant::now() + KILL_DEADLINE;
+        while self.reboots.load(Ordering::Relaxed) == reboots {
+            match self.kill(pid, until).await {
+                Err(error) if error.is_late() && Instant::now() < until => sleep(KILL_AGAIN).await,
+                done => return done,
+            }
         }
         Ok(())
     }
 
+    async fn kill(&self, pid: i64, until: Instant) -> Result<(), QgaError> {
+        if self.has_ended(pid).await? {
+            return Ok(());
+        }
+        let kill = json!({"path": "/bin/sh", "arg": ["-c", KILL, pid.to_string()]});
+        let killer: Started = self.talk("guest-exec", PATIENCE).await?.ask("guest-exec", kill).await?;
+        // The agent keeps what it has started until somebody has seen its end.
+        for pid in [killer.pid, pid] {
+            while !self.has_ended(pid).await? {
+                if Instant::now() > until {
+                    return Err(QgaError::Survives);
+                }
+                sleep(ASK_LAST).await;
+            }
+        }
+        Ok(())
+    }
+
+    async fn has_ended(&self, pid: i64) -> Result<bool, QgaError> {
+        match self.status(pid).await {
+            Err(QgaError::Refused { .. }) => Ok(true),
+            status => Ok(status?.exited),
+        }
+    }
+
     /// A connection that the agent answers on, and that is the only one.
-    async fn talk(&self, command: &'static str) -> Result<Talk, QgaError> {
+    async fn talk(&self, command: &'static str, patience: Duration) -> Result<Talk, QgaError> {
         let turn = timeout(DEADLINE, self.one.clone().lock_owned()).await;
         let turn = turn.map_err(|_elapsed| QgaError::Late(command, DEADLINE.as_secs()))?;
-        let synchronised = timeout(GREETING, synchronised(&self.socket)).await;
+        let synchronised = timeout(patience, synchronised(&self.socket)).await;
         let agent = synchronised.unwrap_or_else(|elapsed| Err(elapsed.into())).map_err(QgaError::Absent)?;
         Ok(Talk { agent, _turn: turn })
     }
@@ -258,9 +315,9 @@ impl Talk {
 
 impl Drop for Running {
     fn drop(&mut self) {
-        let (Some(pid), qga) = (self.pid, self.qga.clone()) else { return };
+        let (Some(pid), qga, reboots) = (self.pid, self.qga.clone(), self.reboots) else { return };
         tokio::spawn(async move {
-            if let Err(error) = qga.kill(pid).await {
+            if let Err(error) = qga.kill_in_time(pid, reboots).await {
                 tracing::warn!(pid, error = %common::Chain(&error), "command in a guest not killed");
             }
         });

@@ -369,6 +369,49 @@ async fn what_nobody_waits_for_is_killed_if_it_still_runs() {
 }
 
 #[tokio::test]
+async fn a_command_is_killed_although_the_agent_is_busy_at_first() {
+    let dir = tempfile::tempdir().expect("tempdir");
+    let id = MachineId::random();
+    let qemu = UnixListener::bind(qemu_socket(dir.path(), id)).expect("binds");
+    let agents = Arc::new(Agents::new(dir.path().to_owned()));
+    let running = json!({"return": {"exited": false}});
+    let run = tokio::spawn(async move { agents.run(anything(id), None).await });
+    answered(&qemu, &[json!({"return": {"pid": 7}}), running.clone()]).await;
+    run.abort();
+    // Of a connection that nobody answers, its end is seen: controld has waited long enough.
+    let (mut busy, _) = qemu.accept().await.expect("accepts");
+    tokio::time::pause();
+    let mut heard = Vec::new();
+    busy.read_to_end(&mut heard).await.expect("reads");
+    tokio::time::resume();
+    assert!(heard.starts_with(b"\xff{"), "{}", heard.escape_ascii());
+    let ended = json!({"return": {"exited": true, "signal": 9}});
+    let asked = answered(&qemu, &[running, json!({"return": {"pid": 9}}), ended.clone(), ended]).await;
+    assert_eq!((&asked[1]["execute"], &asked[1]["arguments"]["arg"][2]), (&json!("guest-exec"), &json!("7")));
+    assert_eq!([&asked[2], &asked[3]].map(|asked| &asked["arguments"]["pid"]), [&json!(9), &json!(7)]);
+}
+
+#[tokio::test]
+async fn nothing_is_killed_in_a_guest_that_was_rebooted() {
+    let dir = tempfile::tempdir().expect("tempdir");
+    let id = MachineId::random();
+    let qemu = UnixListener::bind(qemu_socket(dir.path(), id)).expect("binds");
+    let agents = Arc::new(Agents::new(dir.path().to_owned()));
+    let run = tokio::spawn({
+        let agents = agents.clone();
+        async move { agents.run(anything(id), None).await }
+    });
+    answered(&qemu, &[json!({"return": {"pid": 7}}), json!({"return": {"exited": false}})]).await;
+    agents.rebooted(id);
+    run.abort();
+    assert!(run.await.is_err(), "nobody waits for it");
+    // Goes on when nobody has anything left to do.
+    tokio::time::pause();
+    let asked = timeout(GREETING, qemu.accept()).await;
+    assert!(asked.is_err(), "what has this number by now is another process");
+}
+
+#[tokio::test]
 async fn a_command_is_cancelled_behind_what_others_say() {
     let (frames, mut queue) = tokio::sync::mpsc::channel(1);
     let link = Arc::new(shared::Shared::new(frames, Arc::default()));
