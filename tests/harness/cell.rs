@@ -53,6 +53,31 @@ pub enum Links {
     Machine,
 }
 
+/// What a cell has of processors that others want, too.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Share {
+    /// As much as each other cell.
+    Even,
+    /// Four times as much: its programs have deadlines that are not ours to set.
+    Fourfold,
+}
+
+impl Share {
+    fn set(self, group: &Path) -> Result<()> {
+        if self == Self::Even {
+            return Ok(());
+        }
+        // Of the first and the second version of cgroups. Only one hierarchy has one of them.
+        for (file, share) in [("cpu.shares", "4096"), ("cpu.weight", "400")] {
+            let file = group.join(file);
+            if file.exists() {
+                fs::write(&file, share).with_context(|| format!("failed to set {}", file.display()))?;
+            }
+        }
+        Ok(())
+    }
+}
+
 /// A cell that the parent holds.
 #[derive(Debug)]
 pub struct Cell {
@@ -68,7 +93,7 @@ impl Cell {
     ///
     /// # Errors
     /// When the machine does not let us, as it lets root.
-    pub fn create(links: Links) -> Result<Self> {
+    pub fn create(links: Links, share: Share) -> Result<Self> {
         let dir = tempfile::Builder::new().prefix("vt-").tempdir_in("/tmp")?.keep();
         // QEMU is not root and has its disks and sockets below.
         fs::set_permissions(&dir, fs::Permissions::from_mode(0o711))?;
@@ -78,6 +103,7 @@ impl Cell {
         let cell = Self { dir, cgroup, links, known };
         for hierarchy in hierarchies()? {
             create_cgroup(&hierarchy.at, &cell.cgroup)?;
+            share.set(&hierarchy.at.join(&cell.cgroup))?;
         }
         Ok(cell)
     }

@@ -16,12 +16,14 @@ use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 
 use crate::case::{Bed, Case, log_dir};
-use crate::cell::{Cell, Links, furnish};
+use crate::cell::{Cell, Links, Share, furnish};
 use crate::config::Config;
 use crate::emulated::{self, Kind, OnDemand};
 use crate::installed;
 use crate::slots::Slots;
 
+/// Cases of critest begin so. It gives a container a minute to stop, which a guest needs for its boot if too much goes on beside.
+const CRITEST: &str = "cri::critest_";
 /// Lines of each daemon's log that are shown of a failed case.
 const TAIL: usize = 40;
 /// Stands before each daemon's log.
@@ -140,7 +142,7 @@ pub fn serve(cases: &'static [Case]) -> Result<()> {
 /// # Errors
 /// When it fails, or leaves something on the machine.
 pub fn in_view(words: &[&str], deadline: Duration) -> Result<()> {
-    let cell = Cell::create(Links::Own)?;
+    let cell = Cell::create(Links::Own, Share::Even)?;
     let child = cell.command(words)?.stdin(Stdio::null()).spawn().context("failed to start the cell")?;
     let outcome = outcome(end_of(child, deadline));
     let logs = if outcome.is_err() { tails(&log_dir(cell.dir())) } else { String::new() };
@@ -150,7 +152,8 @@ pub fn in_view(words: &[&str], deadline: Duration) -> Result<()> {
 
 /// What the case printed.
 fn in_cell(case: &Case, links: Links) -> Result<String> {
-    let cell = Cell::create(links)?;
+    let share = if case.name.starts_with(CRITEST) { Share::Fourfold } else { Share::Even };
+    let cell = Cell::create(links, share)?;
     let path = cell.dir().join("output");
     let output = fs::File::create(&path)?;
     let child = cell

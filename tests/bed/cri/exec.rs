@@ -22,6 +22,8 @@ const GRACE: Duration = Duration::from_secs(5);
 const STOP: Duration = Duration::from_secs(60);
 /// Of commands that are to be quick although another one hangs or floods.
 const SOON: Duration = Duration::from_secs(20);
+/// controld asks QEMU's agent for so long to kill a command.
+const END: Duration = Duration::from_secs(180);
 
 pub(super) const CASES: &[Case] = &[
     Case { name: "cri::commands_run_by_our_agent", deadline: DEADLINE, run: by_our_agent },
@@ -148,7 +150,7 @@ fn by_qemus_agent(bed: &Bed) -> Result<()> {
     ensure!(interactive.stderr.contains("`virtlet-agent` does not answer in the guest"), "{interactive:?}");
     let ended = exec.shell("exec -s --timeout 3 $id sh -c 'sleep 4321 & sh -c \"sleep 4321; true\"; true'")?;
     ensure!(ended.code != Some(0) && ended.stderr.contains("did not end within 3 s"), "{ended:?}");
-    wait_for("end of a command that was late", SOON, || {
+    wait_for("end of a command that was late", END, || {
         let ended = exec.shell("exec -s $id sh -c 'ps | grep \"sleep 432[1]\" || echo none'")?;
         Ok((ended.stdout.trim_end() == "none").then_some(()))
     })?;
