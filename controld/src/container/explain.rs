@@ -242,9 +242,9 @@ fn disk(list: &mut List<'_>, said: Said<'_>, root: Option<Root>) {
 fn overlay(list: &mut List<'_>, said: Said<'_>) {
     let (annotations, defaults) = (said.annotations, &said.handler.defaults);
     match annotations.root_volume_size {
-        // What the image has is not known here, and it is never less.
+        // What there is already is not known here, and it is never less.
         Some(bytes) => {
-            let value = format!("{} MiB, or the image's size if that is more", bytes.div_ceil(MIB));
+            let value = format!("{} MiB, or what the image or the disk had if that is more", bytes.div_ceil(MIB));
             list.add("root disk", value, "annotation VirtletRootVolumeSize".into());
         }
         None => list.add("root disk", "as large as the image says".into(), "default".into()),
@@ -316,7 +316,7 @@ fn network(list: &mut List<'_>, annotations: &PodAnnotations, defaults: &Machine
     list.said("network-config", config, by_pod, given(&defaults.network_config, "network_config"), "default");
     if !annotations.networks.is_empty() {
         let count = annotations.networks.len();
-        let key = Some("virtlet.cloud/networks or k8s.v1.cni.cncf.io/networks");
+        let key = Some("virtlet.cloud/networks");
         list.said("networks", format!("the default one and {count} more"), key, None, "");
     }
 }

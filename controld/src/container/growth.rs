@@ -1,5 +1,8 @@
-//! Block volumes that grow under a machine that runs. Nobody tells: their sizes are looked at now and then, and when kubelet changes the
-//! container's resources. QEMU is told of one that is larger than it knows, and tells its guest.
+//! Disks that grow under a machine that runs: QEMU is told of one that is larger than it knows, and tells its guest.
+//!
+//! Of block volumes nobody tells: their sizes are looked at now and then, and when kubelet changes the container's resources. The root
+//! disk of a pod grows once after a start, if the pod has asked for a larger one since its first container. QEMU does that itself, confined
+//! as it is: it has written to that file on behalf of a guest, and no program with more rights is to open it.
 
 use std::collections::hash_map::Entry;
 use std::sync::Arc;
@@ -12,7 +15,8 @@ use tracing::{Instrument as _, Span};
 use super::disks::Node;
 use super::sizes::Known;
 use super::uses::Uses;
-use crate::model::domain::target_of;
+use crate::model::annotations::PodAnnotations;
+use crate::model::domain::{target_of, target_of_root};
 use crate::model::error::{Error, Kind, Result};
 use crate::model::plan::{BlockDevice, Serial};
 use crate::model::{Container, ContainerState};
@@ -23,7 +27,9 @@ const LOOK_EVERY: Duration = Duration::from_secs(30);
 /// Looks after the disks of a machine that runs, if it has such; again is fine.
 pub(super) fn watch(uses: &Arc<Uses>, container: &Container, span: Span) {
     let machine = container.machine.id;
-    if devices(container).next().is_none() {
+    let mut root = root_size(container);
+    let has_devices = devices(container).next().is_some();
+    if root.is_none() && !has_devices {
         return;
     }
     match uses.sizes.machines().entry(machine) {
@@ -33,7 +39,13 @@ pub(super) fn watch(uses: &Arc<Uses>, container: &Container, span: Span) {
     let (uses, container) = (uses.clone(), container.clone());
     let watching = async move {
         let lives = || uses.store.container(container.id).is_some_and(|now| now.state != ContainerState::Exited);
-        while lives() {
+        while lives() && (root.is_some() || has_devices) {
+            if let Some(bytes) = root {
+                match grow_root(&uses, &container, bytes).await {
+                    Ok(()) => root = None,
+                    Err(error) => tracing::warn!(error = %Chain(&error), "root disk has not grown; trying again"),
+                }
+            }
             look(&uses, &container).await;
             sleep(LOOK_EVERY).await;
         }
@@ -49,6 +61,22 @@ pub(super) async fn look(uses: &Arc<Uses>, container: &Container) {
             tracing::warn!(disk = %serial, error = %Chain(&error), "size of a disk not compared; trying again");
         }
     }
+}
+
+/// How large the pod wants its root disk, in bytes, if it says so. A volume that is the root disk is as large as it is, and a pod that says
+/// otherwise is refused.
+fn root_size(container: &Container) -> Option<u64> {
+    PodAnnotations::parse(&container.machine_annotations).ok()?.root_volume_size
+}
+
+async fn grow_root(uses: &Uses, container: &Container, size: u64) -> Result<()> {
+    let (machine, target) = (container.machine.id.uuid(), target_of_root(&container.machine.hardware));
+    let has = uses.hypervisor.disk_size(machine, target.clone()).await?;
+    if size > has {
+        uses.hypervisor.resize_disk(machine, target, size).await?;
+        tracing::info!(from = has, to = size, "root disk has grown");
+    }
+    Ok(())
 }
 
 async fn compare(

@@ -301,7 +301,7 @@ spec:
             if wrong.is_empty() {
                 prop_assert_eq!(&*setting(&verdict, "vCPUs").value, vcpus.unwrap_or("1"));
                 prop_assert_eq!(&*setting(&verdict, "disk bus").value, bus.unwrap_or("virtio"));
-                let disk = size.map_or("as large as the image says", |_| "3072 MiB, or the image's size if that is more");
+                let disk = size.map_or("as large as the image says", |_| "3072 MiB, or what the image or the disk had if that is more");
                 prop_assert_eq!(&*setting(&verdict, "root disk").value, disk);
                 let limited = setting(&verdict, "guest memory").from.contains("resources.limits.memory");
                 prop_assert_eq!(limited, memory.is_some());

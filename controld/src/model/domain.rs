@@ -21,7 +21,7 @@ use proto::tap::Token;
 use uuid::Uuid;
 
 pub use self::secret::DiskSecret;
-pub use self::xml::{DomainError, group_of, target_of, xml};
+pub use self::xml::{DomainError, group_of, target_of, target_of_root, xml};
 use crate::model::Accelerator;
 use crate::model::plan::{MachinePlan, PassedDevice};
 

@@ -12,7 +12,7 @@ use tests::cri;
 use tests::data_image::data_image;
 use tests::image_server::Fault;
 use tests::kubelet_volumes::PodVolumes;
-use tests::libvirt::running_domains;
+use tests::libvirt::{running_domains, virsh};
 use tests::loop_device::LoopDevice;
 use tests::node::{BOOT_DEADLINE, CRI_SOCKET, Node, Vm};
 use tests::wait::wait_for;
@@ -74,12 +74,21 @@ pub(super) fn again(node: &Node, vm: &Vm, container: &ContainerConfig, attempt: 
     Ok(Vm { machine: node.cri.machine(&id)?, container: id, log, pod, ..vm.clone() })
 }
 
+/// Names of 20 characters, as many as a serial number may have, of 21 and of 40.
+pub(super) const LONG: [&str; 3] =
+    ["volume-of-20-letters", "volume-of-21-letters_", "volume-whose-name-has-40-characters-in-i"];
+
 /// A block volume that begins with a line, as a device of a container.
 fn block_volume(bed: &Bed) -> Result<(LoopDevice, Device)> {
-    let open = LoopDevice::new(&bed.dir.join("pv.img"), 1 << 20)?;
-    open.write(b"of a block volume\n", 0)?;
+    named_volume(bed, "testpvc", "of a block volume")
+}
+
+/// The same, of this name.
+pub(super) fn named_volume(bed: &Bed, name: &str, line: &str) -> Result<(LoopDevice, Device)> {
+    let open = LoopDevice::new(&bed.dir.join(format!("{name}.img")), 1 << 20)?;
+    open.write(format!("{line}\n").as_bytes(), 0)?;
     let device = Device {
-        container_path: "/dev/testpvc".into(),
+        container_path: format!("/dev/{name}"),
         host_path: open.node().display().to_string(),
         permissions: "mrw".into(),
     };
@@ -149,8 +158,14 @@ fn sources(bed: &Bed) -> Result<()> {
         ("VirtletCloudInitImageType", "configdrive"),
         ("VirtletDiskDriver", "scsi"),
         ("VirtletCloudInitMetaData", "instance-id: another"),
+        ("VirtletRootVolumeSize", "1Gi"),
     ]));
     let vm = again(&node, &vm, &container, 1)?;
+    wait_for("larger root disk", BOOT_DEADLINE, || {
+        let said = virsh(&format!("domblkinfo {} sda", running_domains()?.concat()))?;
+        let capacity = said.lines().find_map(|line| line.strip_prefix("Capacity:"));
+        Ok((capacity.map(str::trim) == Some("1073741824")).then_some(()))
+    })?;
     let lines = ["seed configdrive", "said again", "1 scratch, for started", "disk of a block volume", "of a file"];
     for line in lines.into_iter().chain(["user-data script exit 0"]) {
         vm.wait_log(line, BOOT_DEADLINE).with_context(|| vm.log_text().unwrap_or_default())?;
@@ -301,7 +316,9 @@ fn cloud_init(bed: &Bed) -> Result<()> {
         Ok::<_, anyhow::Error>(node.cri.pull(&offered)?)
     };
     let (_open, volume) = block_volume(bed)?;
-    container.devices = vec![volume];
+    let long: Vec<_> = LONG.iter().map(|name| named_volume(bed, name, name)).collect::<Result<_>>()?;
+    let (_open_too, long): (Vec<_>, Vec<_>) = long.into_iter().unzip();
+    container.devices = [vec![volume], long].concat();
     fs::create_dir_all(volumes.path("empty-dir", "scratch"))?;
     let env = |key: &str, value: &str| KeyValue { key: key.into(), value: value.into() };
     container.envs = vec![env("KUBERNETES_SERVICE_HOST", "10.96.0.1"), env("QUOTED", "a \"b\" $c `d` \\")];
@@ -359,8 +376,13 @@ fn cloud_init(bed: &Bed) -> Result<()> {
             "/dev/disk/by-id/scsi-0QEMU_QEMU_HARDDISK_testpvc\nof a block volume",
         ),
         ("ip -o -4 addr show eth0 | grep -c dynamic", "1"),
+        ("ip -o -6 addr show eth0 scope global | grep -c ' fd00:77:'", "1"),
     ];
     prints(bed, &vm, &made)?;
+    for name in LONG {
+        let line = format!("readlink /dev/{name} | cut -d_ -f-3; head -n 1 /dev/{name}");
+        prints(bed, &vm, &[(&line, &format!("/dev/disk/by-id/scsi-0QEMU_QEMU_HARDDISK\n{name}"))])?;
+    }
     prints(
         bed,
         &vm,

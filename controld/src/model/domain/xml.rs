@@ -5,7 +5,7 @@ mod disks;
 mod extras;
 mod hardware;
 
-pub use self::disks::{group_of, target_of};
+pub use self::disks::{group_of, target_of, target_of_root};
 
 use std::io;
 use std::path::Path;

@@ -185,6 +185,12 @@ fn driver(doc: &mut Doc, now: DiskNow, on_write: &str) -> Result<(), DomainError
     doc.leaf("driver", &[&driver[..], &[("discard", "unmap")]].concat())
 }
 
+/// libvirt's name of the root disk.
+#[must_use]
+pub fn target_of_root(hardware: &Hardware) -> String {
+    target_at(hardware, 0)
+}
+
 /// libvirt's name of the `nth` disk beside root disk and seed.
 #[must_use]
 pub fn target_of(hardware: &Hardware, nth: u8) -> String {
