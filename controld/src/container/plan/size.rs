@@ -70,7 +70,12 @@ pub(super) fn memory(
         (None, None) => wanted.handler.and_then(|it| it.default_memory).unwrap_or(config.default_memory),
     };
     let max_memory = match (huge_pages, wanted.max_memory) {
-        (Some(_), _) => memory,
+        (Some(_), Some(_)) => {
+            let what =
+                "annotation virtlet.cloud/max-memory: a guest's memory in huge pages does not grow; leave it out";
+            return Err(Error::new(Kind::Invalid, what));
+        }
+        (Some(_), None) => memory,
         (None, Some(bytes)) => bytes / GRAIN * GRAIN,
         (None, None) => {
             let most = wanted.handler.and_then(|it| it.max_memory).unwrap_or_default();

@@ -185,13 +185,15 @@ fn huge_pages_are_all_of_a_guests_memory() {
         let wanted = Wanted {
             resources: Some(&resources),
             overhead: overhead * MIB,
-            // It cannot grow.
-            max_memory: Some(1024 * MIB),
+            // Meant for pods that can grow.
             handler: Some(&handler),
             ..Wanted::default()
         };
         let size = of(wanted, Accelerator::Kvm, &config).expect("fits");
         assert_eq!(size.memory, Memory::fixed(512 * MIB), "{limit}");
+        let error =
+            of(Wanted { max_memory: Some(1024 * MIB), ..wanted }, Accelerator::Kvm, &config).expect_err("grows");
+        assert!(error.to_string().contains("virtlet.cloud/max-memory"), "{error}");
     }
     for (pages, limit, why) in [
         (pages, 99, "are less than the 100 MiB that QEMU takes beside its guest's huge pages"),
