@@ -25,6 +25,7 @@ use serde_json::{Map, Value};
 use uuid::Uuid;
 
 pub use self::emptydir::EmptyDirDisk;
+pub use self::keys::IMAGE_HANDLER;
 pub use self::policy::AnnotationPolicy;
 pub(crate) use self::policy::matches;
 use self::reader::Reader;
@@ -157,6 +158,8 @@ pub(super) enum Problem {
     Without { other: &'static str },
     #[error("must be volume/NAME, configmap/NAME or secret/NAME")]
     NotSource,
+    #[error("must be volume/NAME, configmap/NAME or secret/NAME, each with or without /KEY")]
+    NotKeySource,
     #[error("{0}")]
     NotNetworks(String),
     #[error("{0}")]

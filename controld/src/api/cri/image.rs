@@ -1,7 +1,7 @@
 //! ImageService. Calls that are not here answer Unimplemented.
 //!
 //! An image is known by its name and runtime handler (KEP-4216). Clients that cannot send the handler of an image may
-//! name it in an annotation of the image spec, [`HANDLER_ANNOTATION`].
+//! name it in an annotation of the image spec, [`IMAGE_HANDLER`].
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -17,13 +17,11 @@ use tonic::{Request, Response, Status};
 use super::lists;
 use crate::api::status::{self, finish};
 use crate::images::Images;
+use crate::model::annotations::IMAGE_HANDLER;
 use crate::model::error::{Error, Kind, Result as Answer};
 
 #[cfg(test)]
 mod tests;
-
-/// Names the runtime handler of an image where the field for it is empty.
-pub const HANDLER_ANNOTATION: &str = "virtlet.cloud/image-runtime-handler";
 
 /// The service behind the calls.
 #[derive(Debug, Clone)]
@@ -48,7 +46,7 @@ impl ImageCalls {
 /// Name and handler of a request. Whether there is such a handler is the store's to say.
 fn asked(spec: Option<ImageSpec>) -> (String, String) {
     let mut spec = spec.unwrap_or_default();
-    let annotated = spec.annotations.remove(HANDLER_ANNOTATION).filter(|_| spec.runtime_handler.is_empty());
+    let annotated = spec.annotations.remove(IMAGE_HANDLER).filter(|_| spec.runtime_handler.is_empty());
     (spec.image, annotated.unwrap_or(spec.runtime_handler))
 }
 

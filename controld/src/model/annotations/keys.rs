@@ -72,6 +72,9 @@ pub(super) const MAX_VCPUS: &str = "virtlet.cloud/max-vcpus";
 /// Memory that a running guest can be given.
 pub(super) const MAX_MEMORY: &str = "virtlet.cloud/max-memory";
 
+/// Names the runtime handler of a pod's image: kubelet gives the image service a pod's annotations.
+pub const IMAGE_HANDLER: &str = "virtlet.cloud/image-runtime-handler";
+
 /// Before the kebab-case names.
 const DOMAIN: &str = "virtlet.cloud/";
 /// Before Virtlet's own names.
@@ -82,6 +85,8 @@ const VIRTLET: &str = "Virtlet";
 pub(super) enum Use {
     /// It has a parser of its own.
     Read,
+    /// The image service reads it.
+    Images,
     /// In Virtlet's proposals, not in Virtlet.
     Never,
 }
@@ -123,6 +128,7 @@ pub(super) const KNOWN: &[(&str, Use)] = &[
     (EMPTYDIR_DISKS, Use::Read),
     (MAX_VCPUS, Use::Read),
     (MAX_MEMORY, Use::Read),
+    (IMAGE_HANDLER, Use::Images),
 ];
 
 /// Whether a key claims to be one of ours.

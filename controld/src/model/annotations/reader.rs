@@ -103,7 +103,7 @@ impl<'a> Reader<'a> {
 /// Deals with a key that nothing else reads.
 fn check(becomes: Use) -> Result<(), Problem> {
     match becomes {
-        Use::Read => Ok(()),
+        Use::Read | Use::Images => Ok(()),
         Use::Never => Err(Problem::Never),
     }
 }

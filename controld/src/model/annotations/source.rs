@@ -82,7 +82,7 @@ pub(super) fn whole(text: &str) -> Result<Source, Problem> {
 
 /// `KIND/NAME`, or `KIND/NAME/KEY`.
 pub(super) fn keys(text: &str) -> Result<SshKeySource, Problem> {
-    let (source, key) = split(text)?;
+    let (source, key) = split(text).map_err(|_| Problem::NotKeySource)?;
     Ok(SshKeySource { source, key: key.unwrap_or(AUTHORIZED_KEYS).to_owned() })
 }
 
@@ -145,10 +145,10 @@ mod tests {
             "volume/a/",
             "secret//k",
         ] {
-            assert_eq!(keys(text), Err(Problem::NotSource), "{text:?}");
+            assert_eq!(keys(text), Err(Problem::NotKeySource), "{text:?}");
         }
         for text in &long {
-            assert_eq!(keys(text), Err(Problem::NotSource), "{text:?}");
+            assert_eq!(keys(text), Err(Problem::NotKeySource), "{text:?}");
         }
         assert_eq!(whole("volume/a/b"), Err(Problem::NotSource));
         assert_eq!(whole("secret/a/b"), Err(Problem::NotSource));

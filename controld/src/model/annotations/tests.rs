@@ -175,6 +175,6 @@ fn all_problems_are_told_at_once() {
     assert_eq!(
         line,
         "annotation VirtletDiskDriver: \"ide\" is not one of virtio, scsi, sata; \
-         annotation VirtletSSHKeySource: must be volume/NAME, configmap/NAME or secret/NAME; annotation virtlet.cloud/vcpu-count: 0 is below 1"
+         annotation VirtletSSHKeySource: must be volume/NAME, configmap/NAME or secret/NAME, each with or without /KEY; annotation virtlet.cloud/vcpu-count: 0 is below 1"
     );
 }

@@ -7,7 +7,7 @@ fn spec(image: &str, handler: &str, annotated: Option<&str>) -> Option<ImageSpec
     Some(ImageSpec {
         image: image.into(),
         runtime_handler: handler.into(),
-        annotations: annotated.into_iter().map(|name| (HANDLER_ANNOTATION.into(), name.into())).collect(),
+        annotations: annotated.into_iter().map(|name| (IMAGE_HANDLER.into(), name.into())).collect(),
         ..ImageSpec::default()
     })
 }
