@@ -33,8 +33,14 @@ pub(super) fn pss(programs: &[&str]) -> Result<f64> {
     Ok(sum)
 }
 
-/// What [`OURS`] take for each machine like this one that runs.
-pub(super) fn of_a_machine(node: &Node, container: &ContainerConfig) -> Result<Pair> {
+/// What [`OURS`] take for each machine like this one that runs. They are started again before, since what other rows had them take is
+/// given back while this one is measured.
+pub(super) fn of_a_machine(node: &mut Node, container: &ContainerConfig) -> Result<Pair> {
+    for daemon in [&mut node.controld, &mut node.net.tapmanager] {
+        daemon.terminate()?;
+        daemon.start_again()?;
+    }
+    node.wait_ready()?;
     let few = booted(node, container, "few", FEW)?;
     let before = pss(OURS)?;
     let more = booted(node, container, "more", MORE)?;

@@ -17,12 +17,23 @@ pub(super) const CASES: &[Case] = &[
 ];
 
 fn never(bed: &Bed) -> Result<()> {
-    let (_node, kubelet) = pod(bed, "Never")?;
+    let (node, kubelet) = pod(bed, "Never")?;
     pull_the_plug()?;
     let pod = kubelet.wait_pod("failed pod", POD_DEADLINE, |pod| phase(pod) == Some("Failed"))?;
     ensure!(restarts(&pod) == Some(0), "{pod}");
     ensure!(running_domains()?.is_empty(), "a machine runs");
-    kubelet.delete("vm")
+    kubelet.delete("vm")?;
+
+    // One that powers itself off.
+    let image = node.images.offer("tiny.qcow2", &bed.config.guest("tiny.qcow2")?, Fault::None);
+    let script = json!({"VirtletCloudInitUserDataScript": "#!/bin/sh\npoweroff\n"});
+    let mut job = manifest("job", &image, &script);
+    job["spec"]["restartPolicy"] = json!("Never");
+    kubelet.apply("job", &job)?;
+    let pod = kubelet.wait_pod("pod that has succeeded", POD_DEADLINE, |pod| phase(pod) == Some("Succeeded"))?;
+    ensure!(restarts(&pod) == Some(0), "{pod}");
+    ensure!(has_completed(&pod), "{pod}");
+    kubelet.delete("job")
 }
 
 /// Started again when the plug was pulled, and not when it powered off.
@@ -35,7 +46,8 @@ fn on_failure(bed: &Bed) -> Result<()> {
             // Until it is up it does not hear, and is asked again.
             let _ = virsh(&format!("shutdown --mode acpi {domain}"));
         }
-        kubelet.pods().is_ok_and(|pods| pods.first().is_some_and(|pod| phase(pod) == Some("Succeeded")))
+        let done = |pod: &Value| phase(pod) == Some("Succeeded") && has_completed(pod);
+        kubelet.pods().is_ok_and(|pods| pods.first().is_some_and(done))
     })?;
     kubelet.delete("vm")
 }
@@ -57,6 +69,11 @@ fn pull_the_plug() -> Result<()> {
 
 fn phase(pod: &Value) -> Option<&str> {
     pod.pointer("/status/phase").and_then(Value::as_str)
+}
+
+fn has_completed(pod: &Value) -> bool {
+    let ended = pod.pointer("/status/containerStatuses/0/state/terminated");
+    ended.is_some_and(|ended| ended["reason"] == "Completed" && ended["exitCode"] == 0)
 }
 
 fn restarts(pod: &Value) -> Option<u64> {

@@ -1,6 +1,7 @@
-//! controld is killed between any two steps of the start of a machine that has a seed, a share and a block volume.
+//! controld is killed between any two steps of the start of a machine that has a seed, a share, and block volumes: a disk and its root disk.
 
-use std::fs;
+use std::fs::{self, File};
+use std::os::unix::fs::OpenOptionsExt as _;
 use std::path::Path;
 use std::time::{Duration, Instant};
 
@@ -27,24 +28,34 @@ const SECRET: &str = "hN3vTq8LwXs5Zr2Kysteps";
 pub(super) const CASES: &[Case] =
     &[Case { name: "restart::controld_at_each_step_of_a_start", deadline: Duration::from_secs(480), run }];
 
-/// How far a start has come, and what shows it.
-type Step = (&'static str, fn() -> bool);
+/// The guest's disk has 42 MiB, and the header of a root disk one.
+const ROOT_BYTES: u64 = 48 << 20;
+
+/// How far a start has come, and what shows it, or the volume that is the root disk.
+type Step = (&'static str, fn(&LoopDevice) -> bool);
 
 /// In their order.
 const STEPS: &[Step] = &[
-    ("no step", || true),
-    ("the seed is being written", || holds(SEEDS, "")),
-    ("volumes are described", || holds(SHARES, "")),
-    ("the machine is defined", || holds("/etc/libvirt/qemu", "virtlet-")),
-    ("virtiofsd is started", || holds("/run/libvirt/qemu", "fs0")),
-    ("QEMU is started", || pid().is_some()),
-    ("QEMU runs in the pod's cgroup", || {
+    ("no step", |_| true),
+    ("the root disk is being written", |root| state_of(root) == Some(1)),
+    ("the root disk is written", |root| state_of(root) == Some(2)),
+    ("the seed is being written", |_| holds(SEEDS, "")),
+    ("volumes are described", |_| holds(SHARES, "")),
+    ("the machine is defined", |_| holds("/etc/libvirt/qemu", "virtlet-")),
+    ("virtiofsd is started", |_| holds("/run/libvirt/qemu", "fs0")),
+    ("QEMU is started", |_| pid().is_some()),
+    ("QEMU runs in the pod's cgroup", |_| {
         pid()
             .and_then(|pid| fs::read_to_string(format!("/proc/{pid}/cgroup")).ok())
             .is_some_and(|all| all.contains("virtlet"))
     }),
-    ("the seed is removed", || pid().is_some() && !holds(SEEDS, "")),
+    ("the seed is removed", |_| pid().is_some() && !holds(SEEDS, "")),
 ];
+
+/// What the header of a root disk says of it: half a copy is 1, a whole one is 2.
+fn state_of(root: &LoopDevice) -> Option<u8> {
+    root.read(11, 0).ok().filter(|header| header[0] != 0).map(|header| header[10])
+}
 
 fn holds(dir: &str, part: &str) -> bool {
     fs::read_dir(dir)
@@ -84,11 +95,13 @@ fn run(bed: &Bed) -> Result<()> {
         volumes.fill("secret", "told", &[("user-data", &script)], "/run/virtlet/seed/told")?,
         volumes.fill("configmap", "site", &[("key", "of a ConfigMap\n")], "/etc/site")?,
     ];
-    container.devices = vec![Device {
-        container_path: "/dev/disk-of-pod".into(),
-        host_path: disk.node().display().to_string(),
+    let root = LoopDevice::new(&bed.dir.join("root.img"), ROOT_BYTES)?;
+    let device = |container_path: &str, device: &LoopDevice| Device {
+        container_path: container_path.into(),
+        host_path: device.node().display().to_string(),
         permissions: "mrw".into(),
-    }];
+    };
+    container.devices = vec![device("/dev/disk-of-pod", &disk), device("/", &root)];
     // A first pod has the node make what stays.
     node.cri.remove_sandbox(&node.cri.run_sandbox(&node.pod("first")?)?)?;
     let before = World::look()?;
@@ -97,8 +110,8 @@ fn run(bed: &Bed) -> Result<()> {
 
     for (attempt, (step, shows)) in (0..).zip(STEPS) {
         let id = create(&node, &sandbox, &mut container, &pod, attempt)?;
-        killed(&mut node, &id, shows).with_context(|| format!("killed when {step}"))?;
-        removed(&node, &id).with_context(|| format!("after controld was killed when {step}"))?;
+        killed(&mut node, &id, || shows(&root)).with_context(|| format!("killed when {step}"))?;
+        removed(&node, &id, &root).with_context(|| format!("after controld was killed when {step}"))?;
     }
 
     let id = create(&node, &sandbox, &mut container, &pod, STEPS.len())?;
@@ -110,7 +123,8 @@ fn run(bed: &Bed) -> Result<()> {
         Ok((ended.code == Some(0)).then_some(ended.stdout))
     })?;
     ensure!(said == "of a ConfigMap\nof the disk\n", "{said:?}");
-    removed(&node, &id)?;
+    ensure!(state_of(&root) == Some(2), "{:?}", state_of(&root));
+    removed(&node, &id, &root)?;
     node.cri.remove_sandbox(&sandbox)?;
     before.assert_same_but(|thing| thing == "link cni0" || thing.starts_with("process "))
 }
@@ -128,7 +142,7 @@ fn create(
 }
 
 /// Starts the machine, kills controld when the step shows, and starts it again.
-fn killed(node: &mut Node, id: &str, shows: &fn() -> bool) -> Result<()> {
+fn killed(node: &mut Node, id: &str, shows: impl Fn() -> bool) -> Result<()> {
     let Node { cri, controld, .. } = node;
     std::thread::scope(|scope| {
         let start = scope.spawn(|| cri.start(id));
@@ -150,7 +164,7 @@ fn killed(node: &mut Node, id: &str, shows: &fn() -> bool) -> Result<()> {
 }
 
 /// kubelet stops and removes what it does not know to run; nothing of it is left.
-fn removed(node: &Node, id: &str) -> Result<()> {
+fn removed(node: &Node, id: &str, root: &LoopDevice) -> Result<()> {
     let state = node.cri.state(id)?;
     ensure!(state != ContainerState::ContainerUnknown, "{state:?}");
     node.cri.stop(id, Duration::ZERO).context("StopContainer")?;
@@ -163,6 +177,9 @@ fn removed(node: &Node, id: &str) -> Result<()> {
             finish(&mut command("pgrep", [process]), TOOL_DEADLINE).is_ok_and(|found| found.code == Some(1))
         })?;
     }
+    // Nobody has it for themselves.
+    let exclusive = || File::options().read(true).custom_flags(nix::libc::O_EXCL).open(root.node()).is_ok();
+    wait_until("end of all who had the root disk", GRACE, exclusive)?;
     let mounts = fs::read_to_string("/proc/self/mountinfo")?;
     ensure!(!mounts.lines().any(|line| line.contains(SHARES)), "mounts: {mounts}");
     let dirs = ["/run/virtlet", "/run/libvirt", "/etc/libvirt", "/var/lib/virtlet", "/var/log"];

@@ -73,6 +73,8 @@ fn there_and_back(bed: &Bed, is_right: impl Fn(&str) -> bool) -> Result<()> {
     let info = vm.info()?;
     ensure!(info.contains(MAC) && info.contains("igbvf"), "not the function with its address:\n{info}");
     ensure!(is_right(&argv()?), "{}", argv()?);
+    // By KVM in the emulated node, with the processor that this has.
+    ensure!(argv()?.contains("-accel kvm") && argv()?.contains("-cpu host"), "{}", argv()?);
     ensure!(card.driver(0)?.as_deref() == Some("vfio-pci"), "{:?}", card.driver(0)?);
     let told = card.told(0)?;
     let held = (&told["address"], &told["spoofchk"], &told["trust"]) == (&json!(MAC), &json!(true), &json!(false));

@@ -2,7 +2,7 @@
 
 use std::fs;
 use std::net::IpAddr;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use anyhow::{Context as _, Result, ensure};
@@ -14,6 +14,8 @@ use tests::cri;
 use tests::loop_device::LoopDevice;
 use tests::node::{CRI_SOCKET, Node, Vm};
 use tests::wait::wait_for;
+
+use super::seeds::{LONG, named_volume};
 
 const DEADLINE: Duration = Duration::from_secs(1800);
 /// Half a minute alone, and ten times that on a machine that is busy with others.
@@ -29,8 +31,10 @@ pub(super) const CASES: &[Case] =
 const NASTY: &str = r##"nasty:
   texts: ["yes", 'no', "on", "0644", "1:20", '~', "null", "0x1f", "1e3", ".inf", "2001-01-01", "<<", "=", "", " x ", "- a"]
   signs: ["a: b", "# c", "{", "[", "%d", "@e", "`f`", "'", '"', '\', "!t", "&a", "*b", "|", ">", "---", "...", "$x"]
-  values: [yes, 0644, 0x1f, ~, 1.5, -7]
-  "yes": &key of a key
+  values: [yes, 0644, 0x1f, ~, 1.5, -7, off, 1_000, 22:30]
+  "22:30": &key of a key
+  "=": *key
+  "yes": *key
   again: *key
   lines: |
     one
@@ -51,7 +55,10 @@ fn nasty() -> Value {
         "signs": [
             "a: b", "# c", "{", "[", "%d", "@e", "`f`", "'", "\"", "\\", "!t", "&a", "*b", "|", ">", "---", "...", "$x",
         ],
-        "values": [true, 420, 31, null, 1.5, -7],
+        // The last one is 1350, to base 60, to cloud-init by itself. Nobody means that.
+        "values": [true, 420, 31, null, 1.5, -7, false, 1000, "22:30"],
+        "22:30": "of a key",
+        "=": "of a key",
         "yes": "of a key",
         "again": "of a key",
         "lines": "one\n  two\n\nthree\n",
@@ -88,7 +95,9 @@ fn ssh(bed: &Bed) -> Result<()> {
         host_path: device.node().display().to_string(),
         permissions: "mrw".into(),
     };
-    container.devices = vec![device("/", &root), device("/dev/testpvc", &volume)];
+    let long: Vec<_> = LONG.iter().map(|name| named_volume(bed, name, name)).collect::<Result<_>>()?;
+    let (_open, long): (Vec<_>, Vec<_>) = long.into_iter().unzip();
+    container.devices = [vec![device("/", &root), device("/dev/testpvc", &volume)], long].concat();
     // One vCPU: on a busy host an emulated guest with two may wait for ever, early in its boot, for a timer of the second.
     let memory = LinuxContainerResources { memory_limit_in_bytes: 768 << 20, ..Default::default() };
     container.linux.get_or_insert_default().resources = Some(memory);
@@ -106,12 +115,21 @@ fn ssh(bed: &Bed) -> Result<()> {
     let words = "echo users: $(findmnt -no FSTYPE /srv/users) $(grep -c ^/dev/disk/by-id/virtio-testpvc /etc/fstab); \
                  echo dynamic: $(ip -o addr show eth0 scope global | grep -c dynamic); \
                  echo dhcp: $(cat /run/systemd/network/*.network | grep -ciE '^(DHCP|IPv6AcceptRA)=(yes|true|ipv)'); \
-                 ip -o -4 addr show eth0; ip route";
+                 ip -o -4 addr show eth0; ip -o -6 addr show eth0 scope global; ip route";
     let said = ask(words, TOOL_DEADLINE)?.stdout;
     for line in ["users: ext4 1", "dynamic: 0", "dhcp: 0"] {
         ensure!(said.lines().any(|said| said == line), "no `{line}` in: {said}");
     }
     ensure!(said.contains(&format!(" inet {}/", vm.ip)) && said.contains("default via "), "{said}");
+    ensure!(said.contains(" inet6 fd00:77:"), "{said}");
+    for name in LONG {
+        // The agent's link, and udev's beside it.
+        let words = format!(
+            "sudo head -n 1 /dev/{name}; for link in /dev/disk/by-id/virtio-*; do [ $link -ef /dev/{name} ] && echo known; done"
+        );
+        let said = ask(&words, TOOL_DEADLINE)?.stdout;
+        ensure!(said.lines().eq([name, "known"]), "{name}: {said}");
+    }
     // User-data was merged, and is the same to cloud-init.
     let words = "sudo python3 -c 'import json, yaml; \
                  print(json.dumps(yaml.safe_load(open(\"/var/lib/cloud/instance/user-data.txt\"))[\"nasty\"]))'";
@@ -125,31 +143,54 @@ fn ssh(bed: &Bed) -> Result<()> {
     let status = node.cri.container(&vm.container)?;
     ensure!(status.exit_code == 0, "{}: {}", status.exit_code, status.reason);
     node.remove_vm(&vm, GRACE)?;
-    next_pod(bed, &node, &container, &key, vm.ip)
+    let mut earlier = vm.ip;
+    // By ConfigDrive each pod is another instance.
+    for (seed, is_same) in [("nocloud", true), ("configdrive", false)] {
+        let next = Next { seed, is_same, earlier };
+        earlier = next_pod(bed, &node, &container, &key, next).with_context(|| format!("{next:?}"))?;
+    }
+    Ok(())
 }
 
-/// The root disk's next pod is the same guest at another address.
-fn next_pod(bed: &Bed, node: &Node, container: &ContainerConfig, key: &Path, earlier: IpAddr) -> Result<()> {
+/// The next pod with a root disk.
+#[derive(Debug, Clone, Copy)]
+struct Next {
+    seed: &'static str,
+    /// Whether it is the same instance to cloud-init.
+    is_same: bool,
+    earlier: IpAddr,
+}
+
+/// The guest is at another address, and otherwise the same if it is the same instance.
+fn next_pod(bed: &Bed, node: &Node, container: &ContainerConfig, key: &Path, next: Next) -> Result<IpAddr> {
+    let Next { seed, is_same, earlier } = next;
     let mut container = container.clone();
     container.annotations.insert("VirtletCloudInitUserData".into(), "runcmd: [touch /run/again]".into());
+    container.annotations.insert("VirtletCloudInitImageType".into(), seed.into());
     let vm = node.start_pod(node.pod("cloud")?, &container)?;
     ensure!(vm.ip != earlier, "the same address, {earlier}, says nothing");
-    // The key of its host is the one that is known.
-    let ask = |words: &str, deadline| ask(bed, key, "yes", words, deadline);
+    // The key of its host is the one that is known, unless there are new ones.
+    if !is_same {
+        fs::remove_file(known_hosts(bed))?;
+    }
+    let ask = |words: &str, deadline| ask(bed, key, if is_same { "yes" } else { "accept-new" }, words, deadline);
     wait_login(&vm, || ask("true", TOOL_DEADLINE))?;
-    let words = "cloud-init status --wait >/dev/null; ls /run/again; ip -o -4 addr show eth0; \
+    let words = "cloud-init status --wait >/dev/null; cloud-id; ls /run/again; ip -o -4 addr show eth0; \
                  echo dynamic: $(ip -o addr show eth0 scope global | grep -c dynamic)";
     let said = ask(words, CLOUD_DEADLINE)?.stdout;
-    ensure!(said.lines().any(|line| line == "dynamic: 0"), "by DHCP: {said}");
+    for line in [seed, "dynamic: 0"] {
+        ensure!(said.lines().any(|said| said == line), "no `{line}` in: {said}");
+    }
     ensure!(said.contains(&format!(" inet {}/", vm.ip)) && !said.contains(&format!(" inet {earlier}/")), "{said}");
     // Nothing is done again for an instance that has been.
-    ensure!(!said.contains("/run/again"), "a command was run for an instance that has had its own: {said}");
-    node.remove_vm(&vm, GRACE)
+    ensure!(said.contains("/run/again") != is_same, "a command is run once for each instance: {said}");
+    node.remove_vm(&vm, GRACE)?;
+    Ok(vm.ip)
 }
 
 /// What a line of a shell says in the guest, whose host key is trusted so far.
 fn ask(bed: &Bed, key: &Path, host_key: &str, words: &str, deadline: Duration) -> Result<Ended> {
-    let known = bed.dir.join("known_hosts");
+    let known = known_hosts(bed);
     let mut ssh = command(bed.program("virtletctl"), ["--socket", CRI_SOCKET, "ssh"]);
     for option in ["BatchMode=yes", "ConnectTimeout=5", "LogLevel=ERROR", "HostKeyAlias=cloud"] {
         ssh.args(["-o", option]);
@@ -157,6 +198,10 @@ fn ask(bed: &Bed, key: &Path, host_key: &str, words: &str, deadline: Duration) -
     ssh.arg("-o").arg(format!("UserKnownHostsFile={}", known.display()));
     ssh.arg("-o").arg(format!("StrictHostKeyChecking={host_key}"));
     finish(ssh.arg("-i").arg(key).args(["debian@cloud", words]), deadline)
+}
+
+fn known_hosts(bed: &Bed) -> PathBuf {
+    bed.dir.join("known_hosts")
 }
 
 fn wait_login(vm: &Vm, mut tries: impl FnMut() -> Result<Ended>) -> Result<()> {

@@ -99,5 +99,30 @@ fn disks(bed: &Bed) -> Result<()> {
     // It fails at processes that end meanwhile.
     let held = finish(&mut command("find", ["/proc", "-maxdepth", "3", "-lname", "*/disk.img*"]), TOOL_DEADLINE)?;
     ensure!(held.stdout.is_empty(), "open after the pod: {held:?}");
-    Ok(())
+    without_mkfs(bed, &node, &image)
+}
+
+/// A node that cannot make a disk says what it lacks, and makes it when it has that.
+fn without_mkfs(bed: &Bed, node: &Node, image: &str) -> Result<()> {
+    let mut pod = node.pod("xfs")?;
+    let (dir, mount) = emptydir(&pod, "scratch")?;
+    let container = ContainerConfig { mounts: vec![mount], ..cri::container(image, [].into()) };
+    pod.annotations.insert(ANNOTATION.into(), "scratch=512Mi,fs=xfs".into());
+    let sandbox = node.cri.run_sandbox(&pod)?;
+    let (upper, work) = (bed.dir.join("sbin"), bed.dir.join("sbin.work"));
+    fs::create_dir(&upper)?;
+    fs::create_dir(&work)?;
+    let over = format!("lowerdir=/usr/sbin,upperdir={},workdir={}", upper.display(), work.display());
+    sh(&format!("mount -t overlay -o {over} sbin /usr/sbin"))?;
+    fs::remove_file("/usr/sbin/mkfs.xfs")?;
+    let Err(error) = node.cri.create(&sandbox, &container, &pod) else { bail!("a disk without mkfs.xfs") };
+    ensure!(
+        error.message().contains("no mkfs.xfs") && error.message().contains("install package `xfsprogs`"),
+        "{error}"
+    );
+    ensure!(fs::read_dir(&dir)?.next().is_none(), "half a disk");
+    sh("umount /usr/sbin")?;
+    let vm = node.start_in(&sandbox, &container, &pod)?;
+    ensure!(fs::metadata(dir.join("disk.img"))?.len() == 512 * MIB, "another size");
+    node.remove_vm(&vm, Duration::ZERO)
 }
