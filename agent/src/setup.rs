@@ -3,8 +3,10 @@
 mod arrivals;
 mod disks;
 mod file_system;
+mod look;
 mod mountinfo;
 mod mounts;
+mod places;
 mod resolver;
 mod sysctls;
 
@@ -29,8 +31,7 @@ pub(crate) struct Outcome {
 
 /// Does what of it is not done yet.
 pub(crate) fn apply(setup: &Setup) -> Outcome {
-    let mut unmounted = Share::at(SHARE_DIR).see(&setup.mounts);
-    unmounted.extend(Disks::of(Path::new("/")).see(&setup.disks));
+    let unmounted = places::see(setup, &Share::at(SHARE_DIR), &Disks::of(Path::new("/")));
     let obstacle = (!unmounted.is_empty()).then(|| unmounted.join("; "));
     let mut failed = sysctls::set(Path::new("/proc/sys"), &setup.sysctls);
     failed.extend(unmounted);

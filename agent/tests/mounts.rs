@@ -96,6 +96,25 @@ fn an_agent_that_is_started_again_mounts_nothing_twice() {
     assert_eq!(guest.prints("echo x 2>&- >a/name || echo no"), "no\n");
 }
 
+/// As an agent did that mounted a disk after a volume below it.
+#[test]
+fn a_volume_that_a_later_mount_hides_is_mounted_again() {
+    let mut guest = Guest::start(SHARE);
+    let mounts = [guest.mount(2, "outer/two", true)];
+    let number = "grep -c /outer/two /proc/self/mountinfo";
+    assert_eq!(guest.set_up(&mounts), "");
+    assert_eq!(guest.prints(&format!("mount -t tmpfs disk outer; {number}; ls outer")), "1\n");
+    guest.agent.say(0, Message::Stop);
+    guest.agent.begins();
+    guest.agent.greet(8);
+    // Once, also if more is mounted then.
+    for mounts in [&mounts[..], &[mounts[0].clone(), guest.mount(0, "other", false)]] {
+        assert_eq!(guest.set_up(mounts), "");
+        let line = format!("cat outer/two/name; {number}; echo x 2>&- >outer/two/name || echo no");
+        assert_eq!(guest.prints(&line), "two\n2\nno\n");
+    }
+}
+
 #[test]
 fn what_is_not_mounted_is_said_and_the_rest_is() {
     let mut guest = Guest::start(SHARE);

@@ -7,17 +7,14 @@ use std::fs::{self, DirBuilder};
 use std::io;
 use std::os::unix::fs::{DirBuilderExt as _, symlink};
 use std::path::{Component, Path, PathBuf};
-use std::time::{Duration, Instant};
 
 use nix::mount::{MsFlags, mount};
 use proto::agent::{ANY_FILE_SYSTEM, Disk, SHARE_DIR};
 
-use super::arrivals::Arrivals;
 use super::file_system::{self, Found};
-use super::mountinfo;
+use super::look::{FOUND, Look};
+use super::mountinfo::{self, Mounted};
 
-/// The kernel looks for disks while programs run already.
-const FOUND: Duration = Duration::from_secs(10);
 const DIRECTORY: u32 = 0o755;
 /// Of SCSI's page of the serial, before the serial (SPC, "Unit Serial Number VPD page").
 const PAGE_HEADER: usize = 4;
@@ -35,51 +32,24 @@ impl Disks {
         Self { root: root.to_owned() }
     }
 
-    /// Has each of these seen at its path; what is not and why, a line each.
-    pub(super) fn see(&self, wanted: &[Disk]) -> Vec<String> {
-        let deadline = Instant::now() + FOUND;
-        let see = |disk: &Disk| {
-            let Disk { serial, path, partition, .. } = disk;
-            let seen = self.wait(serial, *partition, deadline).and_then(|name| self.show(disk, &name));
-            seen.err().map(|why| format!("disk `{serial}` is not at `{path}` in the guest: {why}"))
+    /// Has it seen at its path if the kernel has found it, and the partition that is meant.
+    pub(super) fn see(&self, disk: &Disk) -> Result<Look, String> {
+        let failed = |error: io::Error| format!("the kernel does not show its disks: {error}");
+        let Some(mut name) = self.find(&disk.serial).map_err(failed)? else {
+            let seconds = FOUND.as_secs();
+            return Ok(Look::NotYet(format!(
+                "the kernel has not found it within {seconds} s; the driver of its bus must be in it"
+            )));
         };
-        wanted.iter().filter_map(see).collect()
-    }
-
-    fn wait(&self, serial: &str, partition: u16, deadline: Instant) -> Result<String, String> {
-        let mut arrivals = None;
-        loop {
-            let found = match self.find(serial) {
-                // The kernel shows a disk before it has read what is on it.
-                Ok(Some(disk)) if partition != 0 => {
-                    file_system::partition(&self.root.join("sys/block").join(&disk), partition)
-                }
-                found => found,
+        // The kernel shows a disk before it has read what is on it.
+        if disk.partition != 0 {
+            let found = file_system::partition(&self.root.join("sys/block").join(&name), disk.partition);
+            let Some(partition) = found.map_err(failed)? else {
+                return Ok(Look::NotYet(format!("it has no partition {}", disk.partition)));
             };
-            match found {
-                Ok(Some(name)) => return Ok(name),
-                Ok(None) => {}
-                Err(error) => return Err(format!("the kernel does not show its disks: {error}")),
-            }
-            // Heard from before the next look, so none is missed.
-            let Some(heard) = &arrivals else {
-                arrivals = Some(Arrivals::listen().map_err(|error| format!("not found, and not waited for: {error}"))?);
-                continue;
-            };
-            match heard.wait(deadline) {
-                Ok(true) => {}
-                Ok(false) if matches!(self.find(serial), Ok(Some(_))) => {
-                    return Err(format!("it has no partition {partition}"));
-                }
-                Ok(false) => {
-                    let seconds = FOUND.as_secs();
-                    return Err(format!(
-                        "the kernel has not found it within {seconds} s; the driver of its bus must be in it"
-                    ));
-                }
-                Err(error) => return Err(format!("not found, and not waited for: {error}")),
-            }
+            name = partition;
         }
+        self.show(disk, &name).map(|()| Look::Seen)
     }
 
     /// The kernel's name of the disk with this serial.
@@ -159,7 +129,8 @@ fn mount_at(disk: &Disk, kind: &str, node: &Path, path: &Path) -> Result<(), Str
     let all = mountinfo::read().map_err(|error| error.to_string())?;
     let number =
         fs::read_to_string(Path::new("/sys/class/block").join(node.file_name().unwrap_or_default()).join("dev"));
-    if number.is_ok_and(|number| all.iter().any(|one| one.point == target && one.device == number.trim())) {
+    let is_it = |one: &Mounted, number: &str| one.point == target && one.device == number.trim();
+    if number.is_ok_and(|number| mountinfo::seen(&all, |one| is_it(one, &number)).is_some()) {
         return Ok(());
     }
     let flags = if disk.read_only { MsFlags::MS_RDONLY } else { MsFlags::empty() };
@@ -209,14 +180,14 @@ mod tests {
     fn a_link_to_the_disk_is_made_and_made_anew() {
         let (root, disks) = disks();
         for _again in 0..2 {
-            assert_eq!(disks.see(&[wanted("data", "/dev/pvc/data")]), [""; 0]);
+            assert_eq!(disks.see(&wanted("data", "/dev/pvc/data")), Ok(Look::Seen));
             assert_eq!(fs::read_link(root.path().join("dev/pvc/data")).unwrap(), Path::new("/dev/vdb"));
         }
-        assert_eq!(disks.see(&[wanted("big", "/dev/pvc/data")]), [""; 0]);
+        assert_eq!(disks.see(&wanted("big", "/dev/pvc/data")), Ok(Look::Seen));
         assert_eq!(fs::read_link(root.path().join("dev/pvc/data")).unwrap(), Path::new("/dev/sdc"));
         fs::write(root.path().join("dev/file"), "").unwrap();
-        let why = disks.see(&[wanted("data", "/dev/file")]);
-        assert_eq!(why, ["disk `data` is not at `/dev/file` in the guest: something else is there; take another path"]);
+        let why = disks.see(&wanted("data", "/dev/file")).unwrap_err();
+        assert_eq!(why, "something else is there; take another path");
     }
 
     #[test]
@@ -229,17 +200,18 @@ mod tests {
     }
 
     #[test]
-    fn a_disk_that_is_not_there_is_told_at_the_deadline() {
+    fn a_disk_that_is_not_there_may_come_yet() {
         let (_root, disks) = disks();
-        let why = disks.wait("none", 0, Instant::now()).unwrap_err();
-        assert_eq!(why, "the kernel has not found it within 10 s; the driver of its bus must be in it");
+        let why = "the kernel has not found it within 10 s; the driver of its bus must be in it";
+        assert_eq!(disks.see(&wanted("none", "/dev/x")), Ok(Look::NotYet(why.into())));
     }
 
     #[test]
     fn a_partition_is_found_by_its_number() {
-        let (_root, disks) = disks();
-        assert_eq!(disks.wait("data", 2, Instant::now()).as_deref(), Ok("vdb2"));
-        let why = disks.wait("data", 1, Instant::now()).unwrap_err();
-        assert_eq!(why, "it has no partition 1");
+        let (root, disks) = disks();
+        let of = |partition| disks.see(&Disk { partition, ..wanted("data", "/dev/x") });
+        assert_eq!(of(2), Ok(Look::Seen));
+        assert_eq!(fs::read_link(root.path().join("dev/x")).unwrap(), Path::new("/dev/vdb2"));
+        assert_eq!(of(1), Ok(Look::NotYet("it has no partition 1".into())));
     }
 }

@@ -27,6 +27,14 @@ pub(super) fn read() -> io::Result<Vec<Mounted>> {
     Ok(parse(&fs::read(LIST).map_err(named)?))
 }
 
+/// The latest of which this is so, unless what was mounted above it later hides it.
+pub(super) fn seen(all: &[Mounted], is_it: impl Fn(&Mounted) -> bool) -> Option<&Mounted> {
+    let at = all.iter().rposition(is_it)?;
+    let (found, later) = all.get(at..)?.split_first()?;
+    let hides = |one: &Mounted| found.point.starts_with(&one.point) && found.point != one.point;
+    (!later.iter().any(hides)).then_some(found)
+}
+
 fn parse(list: &[u8]) -> Vec<Mounted> {
     list.split(|byte| *byte == b'\n').filter_map(line).collect()
 }
@@ -70,5 +78,25 @@ mod tests {
             Mounted { device: device.into(), root: root.into(), point: point.into(), read_only }
         };
         assert_eq!(parse(list), [of("/", "/", false), of("/0", "/a b\\\t", true), of("/1", "/c\\", false)]);
+    }
+
+    #[test]
+    fn what_is_hidden_by_a_later_mount_above_it_is_not_seen() {
+        let of = |device: &str, point: &str| Mounted {
+            device: device.into(),
+            root: "/".into(),
+            point: point.into(),
+            read_only: false,
+        };
+        let mut all = vec![of("8:1", "/"), of("8:2", "/data"), of("0:38", "/data/conf"), of("8:3", "/data/conf/sub")];
+        let is_seen = |all: &[Mounted]| seen(all, |one| one.device == "0:38").is_some();
+        assert!(is_seen(&all));
+        // The place itself is its owner's.
+        all.extend([of("8:4", "/database"), of("8:4", "/data/conf")]);
+        assert!(is_seen(&all));
+        all.push(of("8:5", "/data"));
+        assert!(!is_seen(&all));
+        all.push(of("0:38", "/data/conf"));
+        assert!(is_seen(&all));
     }
 }

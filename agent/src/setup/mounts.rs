@@ -1,7 +1,7 @@
 //! The pod's volumes where the pod has them: entries of the share, bound to paths of the guest.
 //!
-//! All of it may be done again: an agent that is restarted in the same boot finds what is mounted, and leaves it. What is
-//! read-only is never left writable.
+//! All of it may be done again: an agent that is restarted in the same boot finds what is mounted, and leaves it unless a later mount
+//! hides it. What is read-only is never left writable.
 
 mod plan;
 
@@ -37,24 +37,21 @@ impl Share {
         Self { dir: dir.into() }
     }
 
-    /// Has each of these seen at its path; what is not and why, a line each.
-    pub(super) fn see(&self, wanted: &[Mount]) -> Vec<String> {
+    /// Mounts the share, if there is anything in it; what of it can be bound, and what cannot and why, a line each.
+    pub(super) fn ready<'a>(&self, wanted: &'a [Mount]) -> (Vec<&'a Mount>, Vec<String>) {
         if wanted.is_empty() {
-            return Vec::new();
+            return (Vec::new(), Vec::new());
         }
-        if let Err(why) = self.mount() {
-            return vec![format!(
-                "share `{SHARE_TAG}` was not mounted at `{}` in the guest, nor any volume of it: {why}",
-                self.dir.display()
-            )];
-        }
-        let (order, mut failed) = plan(wanted);
-        for one in order {
-            if let Err(why) = self.bind(one) {
-                failed.push(format!("volume `{}` was not mounted in the guest: {why}", one.path));
+        match self.mount() {
+            Ok(()) => plan(wanted),
+            Err(why) => {
+                let why = format!(
+                    "share `{SHARE_TAG}` was not mounted at `{}` in the guest, nor any volume of it: {why}",
+                    self.dir.display()
+                );
+                (Vec::new(), vec![why])
             }
         }
-        failed
     }
 
     /// What is mounted at its place is the share.
@@ -72,13 +69,14 @@ impl Share {
         mount(Some(SHARE_TAG), &self.dir, Some("virtiofs"), HARMLESS, NOTHING).map_err(no_share)
     }
 
-    fn bind(&self, wanted: &Mount) -> Result<(), String> {
+    /// Has it seen at its path.
+    pub(super) fn bind(&self, wanted: &Mount) -> Result<(), String> {
         let entry = self.dir.join(wanted.entry.to_string());
         let is_dir = fs::metadata(&entry).map_err(|error| no_entry(&entry, &error))?.is_dir();
         let target = target(Path::new(&wanted.path), is_dir)?;
         let all = mountinfo::read().map_err(|error| error.to_string())?;
         let done = self.of_entry(&entry, &all).and_then(|(device, root)| {
-            all.iter().rfind(|one| one.point == target && one.device == device && one.root == root)
+            mountinfo::seen(&all, |one| one.point == target && one.device == device && one.root == root)
         });
         if done.is_none() {
             mount(Some(&entry), &target, NOTHING, MsFlags::MS_BIND, NOTHING)

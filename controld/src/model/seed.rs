@@ -143,7 +143,15 @@ pub fn assemble(input: &SeedInput<'_>) -> Result<Seed, Reason> {
 fn made(input: &SeedInput<'_>, environment: &str) -> Result<Map<String, Value>, Reason> {
     let mut made = mounts::cloud_config(input.mounts, input.own_disks());
     let files = input.sources.files(input.annotations)?;
-    let mut entries: Vec<Value> = files.iter().map(sources::GuestFile::to_entry).collect();
+    let entry = |file: &sources::GuestFile| {
+        let mut entry = file.to_entry();
+        // Files are written before disks are mounted, which would hide them.
+        if mounts::is_on_disk(&file.path, input.own_disks()) {
+            entry["defer"] = true.into();
+        }
+        entry
+    };
+    let mut entries: Vec<Value> = files.iter().map(entry).collect();
     if !environment.is_empty() {
         let mode = format!("{:04o}", env::MODE);
         entries.push(json!({ "path": env::FILE, "content": environment, "permissions": mode }));

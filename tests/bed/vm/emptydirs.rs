@@ -55,9 +55,12 @@ fn disks(bed: &Bed) -> Result<()> {
     let (raw, of_raw) = emptydir(&pod, "raw")?;
     let (shared, of_shared) = emptydir(&pod, "shared")?;
     fs::write(shared.join("word"), "shared\n")?;
+    let (below, of_below) = emptydir(&pod, "below")?;
+    let of_below = Mount { container_path: "/mnt/scratch/below".into(), ..of_below };
+    fs::write(below.join("word"), "below\n")?;
     // `medium: Memory`.
     sh(&format!("mount -t tmpfs -o size=64m tmpfs {}", raw.display()))?;
-    let mounts = vec![of_scratch, of_raw, of_shared];
+    let mounts = vec![of_below, of_scratch, of_raw, of_shared];
     let mut container = ContainerConfig { mounts, ..cri::container(&image, [].into()) };
 
     let sandbox = node.cri.run_sandbox(&pod)?;
@@ -76,7 +79,7 @@ fn disks(bed: &Bed) -> Result<()> {
     let vm = boots(bed, &node, &sandbox, &container, &pod)?;
     prints(bed, &vm, "grep ' /mnt/scratch ' /proc/mounts | cut -d' ' -f3", "ext4")?;
     prints(bed, &vm, "cat /sys/block/$(basename $(readlink /mnt/raw))/size", &(16 * MIB / 512).to_string())?;
-    prints(bed, &vm, "cat /mnt/shared/word; ls -A /mnt/shared", "shared\nword")?;
+    prints(bed, &vm, "cat /mnt/shared/word; ls -A /mnt/shared; cat /mnt/scratch/below/word", "shared\nword\nbelow")?;
     prints(bed, &vm, "echo kept >/mnt/scratch/word; printf kept | dd of=/mnt/raw conv=fsync 2>/dev/null; sync", "")?;
     let made = fs::metadata(scratch.join("disk.img"))?;
     ensure!((made.len(), made.uid()) == (256 * MIB, 0) && made.blocks() * 512 < 64 * MIB, "{made:?}");
@@ -86,7 +89,7 @@ fn disks(bed: &Bed) -> Result<()> {
     // As kubelet starts it again: in the same sandbox, with the pod's volumes.
     container.metadata.as_mut().context("no metadata")?.attempt += 1;
     let vm = boots(bed, &node, &sandbox, &container, &pod)?;
-    prints(bed, &vm, "cat /mnt/scratch/word; head -c 4 /mnt/raw", "kept\nkept")?;
+    prints(bed, &vm, "cat /mnt/scratch/below/word /mnt/scratch/word; head -c 4 /mnt/raw", "below\nkept\nkept")?;
     ensure!(fs::metadata(scratch.join("disk.img"))?.ino() == made.ino(), "another file");
 
     // libvirt has the file open, too: it is free for the next QEMU when one is killed, and its room is when the pod is gone.

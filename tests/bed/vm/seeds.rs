@@ -102,7 +102,7 @@ fn sources(bed: &Bed) -> Result<()> {
     let script = |said: &str| {
         format!(
             "#!/bin/sh\nexec >/dev/console 2>&1\necho said {said}\n@virtlet-mount-script@\n{TWICE}\n@virtlet-mount-script@\n{DISKS}\n\
-             echo for {said} >/scratch/word; sync\ncat /data/file /etc/one.conf\necho x >/data/new || echo read only\n"
+             echo for {said} >/scratch/word; sync\necho below: $(cat /scratch/below/file)\ncat /data/file /etc/one.conf\necho x >/data/new || echo read only\n"
         )
     };
     let (_open, volume) = block_volume(bed)?;
@@ -133,7 +133,9 @@ fn sources(bed: &Bed) -> Result<()> {
         let files = files.each_ref().map(|(key, text)| (*key, text.as_str()));
         volumes.fill("secret", "told", &files, "/run/virtlet/seed/told")
     };
-    container.mounts = vec![told("created")?, read_only, one, volumes.mount("empty-dir", "scratch", "/scratch")];
+    let scratch = volumes.mount("empty-dir", "scratch", "/scratch");
+    let below = volumes.mount("empty-dir", "data", "/scratch/below");
+    container.mounts = vec![told("created")?, below, read_only, one, scratch];
     let pod = node.pod("told")?;
     let sandbox = node.cri.run_sandbox(&pod)?;
     let with = PodSandboxConfig { annotations: container.annotations.clone(), ..pod.clone() };
@@ -144,8 +146,14 @@ fn sources(bed: &Bed) -> Result<()> {
     let network = node.cri.sandbox(&sandbox)?.network.context("no network")?;
     let log = std::path::Path::new(&pod.log_directory).join(&container.log_path);
     let vm = Vm { machine: node.cri.machine(&id)?, sandbox, container: id, ip: network.ip.parse()?, log, pod };
-    let lines =
-        ["said started", "1 scratch, for nobody", "disk of a block volume", "of a directory", "of a file", "read only"];
+    let lines = [
+        "said started",
+        "1 scratch, for nobody",
+        "disk of a block volume",
+        "below: of a directory",
+        "of a file",
+        "read only",
+    ];
     for line in lines.into_iter().chain(["user-data script exit 0"]) {
         vm.wait_log(line, BOOT_DEADLINE).with_context(|| vm.log_text().unwrap_or_default())?;
     }
@@ -166,7 +174,8 @@ fn sources(bed: &Bed) -> Result<()> {
         let capacity = said.lines().find_map(|line| line.strip_prefix("Capacity:"));
         Ok((capacity.map(str::trim) == Some("1073741824")).then_some(()))
     })?;
-    let lines = ["seed configdrive", "said again", "1 scratch, for started", "disk of a block volume", "of a file"];
+    let lines =
+        ["seed configdrive", "said again", "1 scratch, for started", "below: of a directory", "disk of a block volume"];
     for line in lines.into_iter().chain(["user-data script exit 0"]) {
         vm.wait_log(line, BOOT_DEADLINE).with_context(|| vm.log_text().unwrap_or_default())?;
     }

@@ -1,4 +1,4 @@
-//! Which mounts are made, and in which order. Pure.
+//! Which mounts are made. Pure.
 
 use std::collections::BTreeSet;
 use std::path::{Component, Path, PathBuf};
@@ -8,20 +8,19 @@ use proto::agent::{Mount, SHARE_DIR};
 /// What the guest's kernel keeps there is no place for a volume.
 const KERNELS: [&str; 3] = ["/proc", "/sys", "/dev"];
 
-/// Those that can be made, each after those above it, and why the others cannot, a line each.
+/// Those that can be made, and why the others cannot, a line each.
 pub(super) fn plan(wanted: &[Mount]) -> (Vec<&Mount>, Vec<String>) {
-    let (mut order, mut refused) = (Vec::new(), Vec::new());
+    let (mut fine, mut refused) = (Vec::new(), Vec::new());
     let mut seen = BTreeSet::new();
     for one in wanted {
         let path = Path::new(&one.path);
         let is_first = seen.insert(path.components().collect::<PathBuf>());
         match check(path).and(if is_first { Ok(()) } else { Err("is another volume's; take another one") }) {
-            Ok(()) => order.push(one),
+            Ok(()) => fine.push(one),
             Err(why) => refused.push(format!("volume `{}` was not mounted in the guest: the path {why}", one.path)),
         }
     }
-    order.sort_by_key(|one| Path::new(&one.path).components().count());
-    (order, refused)
+    (fine, refused)
 }
 
 /// Whether a volume may be seen there; else why not.
@@ -48,15 +47,6 @@ pub(super) fn check(path: &Path) -> Result<(), &'static str> {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn what_is_above_comes_first_and_other_order_stays() {
-        let paths = ["/b/c/d", "/b", "/a/c", "/a//b", "/a"];
-        let wanted = paths.map(|path| Mount { path: path.into(), ..Mount::default() });
-        let (order, refused) = plan(&wanted);
-        let order: Vec<_> = order.iter().map(|one| one.path.as_str()).collect();
-        assert_eq!((order, refused), (vec!["/b", "/a", "/a/c", "/a//b", "/b/c/d"], vec![]));
-    }
 
     #[test]
     fn paths_that_no_volume_may_have_are_refused() {

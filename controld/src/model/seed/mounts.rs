@@ -6,6 +6,8 @@
 
 mod script;
 
+use std::path::Path;
+
 use proto::agent::{ANY_FILE_SYSTEM, SHARE_DIR, SHARE_TAG};
 use serde_json::{Map, Value, json};
 
@@ -48,23 +50,25 @@ pub struct GuestDisk {
     pub read_only: bool,
 }
 
-/// What of a cloud-config has them there: disks first, as a volume may be below one. The table is written once for each instance, so a disk
-/// whose partitions have to be looked for is not in it: udev may not have found them by then.
+/// What of a cloud-config has them there, each after those above it.
+///
+/// The table is written once for each instance, so a disk whose partitions have to be looked for is not in it: udev may not have found them
+/// by then. What is above or below something that the table cannot have is not in it either: the script comes before the table when a guest
+/// boots first, and after it later.
 pub(super) fn cloud_config(mounts: &[GuestMount], disks: &[GuestDisk]) -> Map<String, Value> {
-    let (linked, mounted): (Vec<&GuestDisk>, Vec<&GuestDisk>) =
-        deeper_later(disks).into_iter().partition(|disk| disk.is_linked());
-    let (disk_lines, disks_by_script): (Vec<&GuestDisk>, Vec<&GuestDisk>) =
-        mounted.into_iter().partition(|disk| is_of_table(&disk.path) && disk.file_system != ANY_FILE_SYSTEM);
-    let (share_lines, mounts_by_script): (Vec<&GuestMount>, Vec<&GuestMount>) =
-        deeper_later(mounts).into_iter().partition(|mount| !mount.is_file && is_of_table(&mount.path));
+    let all = in_order(mounts, disks);
+    let (tabled, others): (Vec<Place<'_>>, Vec<Place<'_>>) =
+        all.iter().copied().partition(|place| related_to(*place, &all).all(Place::is_of_table));
+    let (links, scripted): (Vec<Place<'_>>, Vec<Place<'_>>) =
+        others.into_iter().partition(|place| place.is_link() && related_to(*place, &all).count() == 1);
 
-    let mut lines: Vec<Value> = disk_lines.into_iter().map(disk_line).collect();
+    let mut lines: Vec<Value> = Vec::new();
     if !mounts.is_empty() {
         lines.push(json!([SHARE_TAG, SHARE_DIR, "virtiofs", format!("rw,{PATIENCE}"), "0", "0"]));
     }
-    lines.extend(share_lines.into_iter().map(share_line));
-    let mut commands: Vec<Value> = linked.into_iter().map(link_command).collect();
-    let script = script::of(&mounts_by_script, &disks_by_script);
+    lines.extend(tabled.into_iter().map(Place::line));
+    let mut commands: Vec<Value> = links.into_iter().filter_map(Place::disk).map(link_command).collect();
+    let script = script::of(&scripted);
     if !script.is_empty() {
         commands.push(json!(["sh", "-c", script]));
     }
@@ -75,7 +79,7 @@ pub(super) fn cloud_config(mounts: &[GuestMount], disks: &[GuestDisk]) -> Map<St
 
 /// A script of any shell that has them there, without udev; again is fine. Empty if there are none.
 pub(super) fn script(mounts: &[GuestMount], disks: &[GuestDisk]) -> String {
-    script::of(&deeper_later(mounts), &deeper_later(disks))
+    script::of(&in_order(mounts, disks))
 }
 
 fn disk_line(disk: &GuestDisk) -> Value {
@@ -99,11 +103,26 @@ const fn mode(read_only: bool) -> &'static str {
     if read_only { "ro" } else { "rw" }
 }
 
-/// In the order in which they can be mounted.
-fn deeper_later<T: HasPath>(all: &[T]) -> Vec<&T> {
-    let mut all: Vec<&T> = all.iter().collect();
-    all.sort_by_key(|one| one.path().matches('/').count());
+/// Whether a file would be on a disk that cloud-init mounts, and that can be written to.
+pub(super) fn is_on_disk(path: &str, disks: &[GuestDisk]) -> bool {
+    let is_above = |disk: &GuestDisk| !disk.is_linked() && Path::new(path).starts_with(&disk.path);
+    // The deepest of them has it.
+    let above =
+        disks.iter().filter(|disk| is_above(disk)).max_by_key(|disk| Path::new(&disk.path).components().count());
+    above.is_some_and(|disk| !disk.read_only)
+}
+
+/// In the order in which they can be mounted: what is above comes first; beside each other, disks do.
+fn in_order<'a>(mounts: &'a [GuestMount], disks: &'a [GuestDisk]) -> Vec<Place<'a>> {
+    let mut all: Vec<Place<'_>> = disks.iter().map(Place::Disk).chain(mounts.iter().map(Place::Share)).collect();
+    all.sort_by_key(|place| place.path().components().count());
     all
+}
+
+/// Itself and those that are above or below it, or below the same one.
+fn related_to<'a>(place: Place<'a>, order: &[Place<'a>]) -> impl Iterator<Item = Place<'a>> {
+    let top = order.iter().find(|above| place.path().starts_with(above.path())).map_or(place.path(), |top| top.path());
+    order.iter().copied().filter(move |one| one.path().starts_with(top))
 }
 
 /// Whether a path can stand in `/etc/fstab` as it is, which is how cloud-init writes it.
@@ -112,15 +131,45 @@ fn is_of_table(path: &str) -> bool {
 }
 
 /// What a guest sees at a path.
-trait HasPath {
-    fn path(&self) -> &str;
+#[derive(Debug, Clone, Copy)]
+enum Place<'a> {
+    Share(&'a GuestMount),
+    Disk(&'a GuestDisk),
 }
 
-// === impl GuestMount ===
+// === impl Place ===
 
-impl HasPath for GuestMount {
-    fn path(&self) -> &str {
-        &self.path
+impl<'a> Place<'a> {
+    fn path(self) -> &'a Path {
+        Path::new(match self {
+            Self::Share(mount) => &mount.path,
+            Self::Disk(disk) => &disk.path,
+        })
+    }
+
+    const fn disk(self) -> Option<&'a GuestDisk> {
+        match self {
+            Self::Share(_) => None,
+            Self::Disk(disk) => Some(disk),
+        }
+    }
+
+    fn is_link(self) -> bool {
+        self.disk().is_some_and(GuestDisk::is_linked)
+    }
+
+    fn is_of_table(self) -> bool {
+        match self {
+            Self::Share(mount) => !mount.is_file && is_of_table(&mount.path),
+            Self::Disk(disk) => !disk.is_linked() && disk.file_system != ANY_FILE_SYSTEM && is_of_table(&disk.path),
+        }
+    }
+
+    fn line(self) -> Value {
+        match self {
+            Self::Share(mount) => share_line(mount),
+            Self::Disk(disk) => disk_line(disk),
+        }
     }
 }
 
@@ -130,12 +179,6 @@ impl GuestDisk {
     /// Whether the guest has a link to it, and mounts nothing of it by us.
     pub(super) fn is_linked(&self) -> bool {
         self.file_system.is_empty()
-    }
-}
-
-impl HasPath for GuestDisk {
-    fn path(&self) -> &str {
-        &self.path
     }
 }
 

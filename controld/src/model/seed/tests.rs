@@ -328,6 +328,21 @@ fn all_that_is_made_for_a_pod() {
 }
 
 #[test]
+fn a_copy_on_a_disk_is_written_when_cloud_init_has_mounted_it() {
+    let copies = ["/scratch/conf", "/etc/app"].map(|dir| (dir.to_owned(), volume(&[("k", "v")])));
+    let sources = Sources { copies: copies.into(), ..Sources::default() };
+    let (said, net, disks) = (annotations(&[]), net(), disks());
+    let deferred = |has_agent| -> Vec<Value> {
+        let seed = assemble(&SeedInput { disks: &disks, has_agent, ..input(&said, &net, &sources) }).expect("seed");
+        let user_data = file(&seed, "user-data");
+        let made: Value = serde_json::from_str(user_data.strip_prefix("#cloud-config\n").expect("one")).expect("JSON");
+        made["write_files"].as_array().expect("a list").iter().map(|entry| entry["defer"].clone()).collect()
+    };
+    assert_eq!(deferred(false), [json!(true), Value::Null]);
+    assert_eq!(deferred(true), [Value::Null, Value::Null]);
+}
+
+#[test]
 fn a_root_disk_that_outlives_its_pod_is_the_instance_whose_network_is_told_anew() {
     let instance = Some(Uuid::from_u128(0xd15c));
     let made = |pairs: &[(&str, &str)]| {

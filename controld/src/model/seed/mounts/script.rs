@@ -2,11 +2,9 @@
 //! agent, busybox perhaps. A disk is found by its serial in `/sys`, where virtio disks have a file of it and those of SCSI and SATA a
 //! page (SPC, "Unit Serial Number VPD page"), in which four bytes come before it.
 
-use std::fmt::Write as _;
-
 use proto::agent::{SHARE_DIR, SHARE_TAG};
 
-use super::{GuestDisk, GuestMount};
+use super::{GuestDisk, GuestMount, Place};
 
 /// The kernel may look for disks while the script runs. A disk that is mounted anywhere is left where it is. Of one of which nobody says what is on it, the first partition is meant, if it has one.
 const DISKS: &str = r#"virtlet_sys=/sys
@@ -56,30 +54,34 @@ virtlet_mount() {
 }
 "#;
 
-/// For these, in their order, disks first. Empty if there are none.
-pub(super) fn of(mounts: &[&GuestMount], disks: &[&GuestDisk]) -> String {
+/// For these, in their order. Empty if there are none.
+pub(super) fn of(all: &[Place<'_>]) -> String {
     let mut script = String::new();
-    if !disks.is_empty() {
+    if all.iter().any(|place| matches!(place, Place::Disk(_))) {
         script += DISKS;
     }
-    for disk in disks {
-        let (serial, path) = (quoted(&disk.serial), quoted(&disk.path));
-        let _ = match disk.file_system {
-            "" => writeln!(script, "virtlet_link {serial} {path}"),
-            kind => {
-                let partition = Some(disk.partition).filter(|number| *number != 0);
-                let partition = partition.map(|number| format!(" {number}")).unwrap_or_default();
-                writeln!(script, "virtlet_mount {serial} {path} {kind} {}{partition}", super::mode(disk.read_only))
-            }
-        };
-    }
-    if !mounts.is_empty() {
+    if all.iter().any(|place| matches!(place, Place::Share(_))) {
         script += &share();
     }
-    for GuestMount { entry, path, .. } in mounts {
-        let _ = writeln!(script, "virtlet_bind {entry} {}", quoted(path));
+    for place in all {
+        script += &match place {
+            Place::Share(GuestMount { entry, path, .. }) => format!("virtlet_bind {entry} {}\n", quoted(path)),
+            Place::Disk(disk) => disk_line(disk),
+        };
     }
     script
+}
+
+fn disk_line(disk: &GuestDisk) -> String {
+    let (serial, path) = (quoted(&disk.serial), quoted(&disk.path));
+    match disk.file_system {
+        "" => format!("virtlet_link {serial} {path}\n"),
+        kind => {
+            let partition = Some(disk.partition).filter(|number| *number != 0);
+            let partition = partition.map(|number| format!(" {number}")).unwrap_or_default();
+            format!("virtlet_mount {serial} {path} {kind} {}{partition}\n", super::mode(disk.read_only))
+        }
+    }
 }
 
 fn share() -> String {

@@ -45,7 +45,70 @@ fn disks_are_mounted_by_their_links_before_what_may_be_below_them() {
     );
     let both = cloud_config(&[mount(0, "/scratch/in", false, false)], &[scratch]);
     assert_eq!(both["mounts"].as_array().map(Vec::len), Some(3));
-    assert_eq!(both["mounts"][0], alone["mounts"][0]);
+    assert_eq!(both["mounts"][1], alone["mounts"][0]);
+}
+
+/// The paths of the table, and the script's lines that say a path.
+fn places(made: &Map<String, Value>) -> (Vec<&str>, Vec<&str>) {
+    let lines = made.get("mounts").and_then(Value::as_array);
+    let paths = lines.into_iter().flatten().filter_map(|line| line[1].as_str()).collect();
+    (paths, made.get("bootcmd").and_then(|commands| commands[0][2].as_str()).map(calls).unwrap_or_default())
+}
+
+fn calls(script: &str) -> Vec<&str> {
+    script.lines().filter(|line| line.starts_with("virtlet_") && line.contains(" '")).collect()
+}
+
+#[test]
+fn what_is_above_is_mounted_first_whichever_of_both_it_is() {
+    let mounts = [mount(0, "/a/disk/b/share", false, false), mount(1, "/scratch/conf", false, false)];
+    let mounts = [&mounts[..], &[mount(2, "/a", false, false)]].concat();
+    let disks =
+        [disk("deep", "/a/disk/b", "ext4"), disk("disk", "/a/disk", "xfs"), disk("scratch", "/scratch", "ext4")];
+    let order = ["/scratch", "/a", "/a/disk", "/scratch/conf", "/a/disk/b", "/a/disk/b/share"];
+    let made = cloud_config(&mounts, &disks);
+    assert_eq!(places(&made), ([&[SHARE_DIR], &order[..]].concat(), vec![]));
+    let script = script(&mounts, &disks);
+    let paths: Vec<&str> = calls(&script)
+        .into_iter()
+        .filter_map(|line| line.split('\'').rev().find(|word| word.starts_with('/')))
+        .collect();
+    assert_eq!(paths, order);
+}
+
+/// The script comes before the table, or after it.
+#[test]
+fn what_is_above_or_below_something_of_the_script_is_of_the_script() {
+    let mounts = [
+        mount(0, "/data/conf/file", false, true),
+        mount(1, "/data/sub", false, false),
+        mount(2, "/database", false, false),
+        mount(3, "/models/more", false, false),
+    ];
+    let disks =
+        [disk("data", "/data", "ext4"), disk("linked", "/data/linked", ""), disk("models", "/models", ANY_FILE_SYSTEM)];
+    let made = cloud_config(&mounts, &disks);
+    let calls = vec![
+        "virtlet_mount 'data' '/data' ext4 rw",
+        "virtlet_mount 'models' '/models' auto rw",
+        "virtlet_link 'linked' '/data/linked'",
+        "virtlet_bind 1 '/data/sub'",
+        "virtlet_bind 3 '/models/more'",
+        "virtlet_bind 0 '/data/conf/file'",
+    ];
+    assert_eq!(places(&made), (vec![SHARE_DIR, "/database"], calls));
+    assert_eq!(made["bootcmd"].as_array().map(Vec::len), Some(1));
+}
+
+#[test]
+fn a_file_is_on_the_disk_whose_path_is_the_next_above() {
+    let models = GuestDisk { read_only: true, ..disk("models", "/data/models", "auto") };
+    let disks = [disk("data", "/data", "ext4"), models, disk("raw", "/raw", "")];
+    for (path, is_on_disk) in
+        [("/data/a", true), ("/data/models/a", false), ("/database/a", false), ("/raw/a", false), ("/etc/a", false)]
+    {
+        assert_eq!(super::is_on_disk(path, &disks), is_on_disk, "{path}");
+    }
 }
 
 #[test]
