@@ -102,7 +102,8 @@ fn sources(bed: &Bed) -> Result<()> {
     let script = |said: &str| {
         format!(
             "#!/bin/sh\nexec >/dev/console 2>&1\necho said {said}\n@virtlet-mount-script@\n{TWICE}\n@virtlet-mount-script@\n{DISKS}\n\
-             echo for {said} >/scratch/word; sync\necho below: $(cat /scratch/below/file)\ncat /data/file /etc/one.conf\necho x >/data/new || echo read only\n"
+             echo for {said} >/scratch/word; sync\necho below: $(cat /scratch/below/file)\n\
+             grep ' virtiofs ' /proc/mounts | grep -v nosuid,nodev || echo harmless\ncat /data/file /etc/one.conf\necho x >/data/new || echo read only\n"
         )
     };
     let (_open, volume) = block_volume(bed)?;
@@ -151,6 +152,7 @@ fn sources(bed: &Bed) -> Result<()> {
         "1 scratch, for nobody",
         "disk of a block volume",
         "below: of a directory",
+        "harmless",
         "of a file",
         "read only",
     ];
@@ -398,11 +400,12 @@ fn cloud_init(bed: &Bed) -> Result<()> {
         &[
             ("cloud-id", "nocloud"),
             ("ls /run/of-the-user", "/run/of-the-user"),
+            ("grep ' virtiofs ' /proc/mounts | grep -v nosuid,nodev", ""),
             ("base64 -w0 /var/lib/cloud/instance/user-data.txt", &base64(users)),
             ("tail -n1 /home/debian/.ssh/authorized_keys", &format!("{KEY} me")),
             (
-                "touch /data/of-the-guest; findmnt -no FSTYPE,OPTIONS /data/inner | grep -o 'virtiofs *ro'",
-                "virtiofs ro",
+                "touch /data/of-the-guest; findmnt -no FSTYPE,OPTIONS /data/inner | grep -o 'virtiofs *ro,nosuid,nodev'",
+                "virtiofs ro,nosuid,nodev",
             ),
         ],
     )?;

@@ -13,6 +13,8 @@ use serde_json::{Map, Value, json};
 
 /// What Virtlet puts the mounting of volumes in the place of.
 pub(super) const MARK: &str = "@virtlet-mount-script@";
+/// Nothing of the node's makes a root or a device in the guest.
+const HARMLESS: &str = "nosuid,nodev";
 /// A share that is not there must not keep the guest from booting, which systemd otherwise has it do for 90 s.
 const PATIENCE: &str = "nofail,x-systemd.device-timeout=10s";
 /// The same of a disk, which is there: a busy guest that is emulated has been seen to take 10 s from its boot to udev's link, and then
@@ -64,7 +66,7 @@ pub(super) fn cloud_config(mounts: &[GuestMount], disks: &[GuestDisk]) -> Map<St
 
     let mut lines: Vec<Value> = Vec::new();
     if !mounts.is_empty() {
-        lines.push(json!([SHARE_TAG, SHARE_DIR, "virtiofs", format!("rw,{PATIENCE}"), "0", "0"]));
+        lines.push(json!([SHARE_TAG, SHARE_DIR, "virtiofs", format!("rw,{HARMLESS},{PATIENCE}"), "0", "0"]));
     }
     lines.extend(tabled.into_iter().map(Place::line));
     let mut commands: Vec<Value> = links.into_iter().filter_map(Place::disk).map(link_command).collect();
@@ -90,7 +92,8 @@ fn disk_line(disk: &GuestDisk) -> Value {
 }
 
 fn share_line(GuestMount { entry, path, read_only, .. }: &GuestMount) -> Value {
-    let options = format!("bind,{},nofail,x-systemd.requires-mounts-for={SHARE_DIR}", mode(*read_only));
+    // A bind has the flags of the share, but mount(8) takes away those that are not named when it makes one read-only.
+    let options = format!("bind,{},{HARMLESS},nofail,x-systemd.requires-mounts-for={SHARE_DIR}", mode(*read_only));
     json!([format!("{SHARE_DIR}/{entry}"), path, "none", options, "0", "0"])
 }
 

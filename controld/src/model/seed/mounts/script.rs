@@ -4,7 +4,7 @@
 
 use proto::agent::{SHARE_DIR, SHARE_TAG};
 
-use super::{GuestDisk, GuestMount, Place};
+use super::{GuestDisk, GuestMount, HARMLESS, Place};
 
 /// The kernel may look for disks while the script runs. A disk that is mounted anywhere is left where it is. Of one of which nobody says what is on it, the first partition is meant, if it has one.
 const DISKS: &str = r#"virtlet_sys=/sys
@@ -84,10 +84,11 @@ fn disk_line(disk: &GuestDisk) -> String {
     }
 }
 
+/// Binds have the flags that the share is mounted with.
 fn share() -> String {
     format!(
         "virtlet_share={SHARE_DIR}\n\
-         [ -e \"$virtlet_share/0\" ] || {{ mkdir -p \"$virtlet_share\"; mount -t virtiofs {SHARE_TAG} \"$virtlet_share\"; }}\n\
+         [ -e \"$virtlet_share/0\" ] || {{ mkdir -p \"$virtlet_share\"; mount -t virtiofs -o {HARMLESS} {SHARE_TAG} \"$virtlet_share\"; }}\n\
          virtlet_bind() {{\n\
          \t[ \"$virtlet_share/$1\" -ef \"$2\" ] && return 0\n\
          \tif [ -d \"$virtlet_share/$1\" ]; then\n\
