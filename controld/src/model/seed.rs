@@ -178,21 +178,25 @@ fn with_mounts(data: UserData, input: &SeedInput<'_>) -> Result<UserData, Reason
 }
 
 fn refuse_lost(input: &SeedInput<'_>, has_keys: bool) -> Result<(), Reason> {
-    let lost = lost(input, has_keys);
-    if lost.is_empty() {
+    let (mut lost, of_network) = (lost(input, has_keys), lost_of_network(input));
+    if lost.is_empty() && of_network.is_empty() {
         return Ok(());
     }
+    let mut advice = String::new();
+    if input.delivery != ConfigDelivery::None && !(input.mounts.is_empty() && input.own_disks().is_empty()) {
+        advice.push_str("; annotation virtlet.cloud/config-delivery: none leaves volumes to the guest");
+    }
+    if !of_network.is_empty() {
+        advice.push_str("; annotation virtlet.cloud/network-config: none leaves addresses and routes to the guest");
+    }
+    lost.extend(of_network);
     let (kind, lost) = (input.kind, lost.join(", "));
-    let has_volumes =
-        input.delivery != ConfigDelivery::None && !(input.mounts.is_empty() && input.own_disks().is_empty());
-    let advice =
-        if has_volumes { "; annotation virtlet.cloud/config-delivery: none leaves volumes to the guest" } else { "" };
     Err(Reason::new(format!(
         "a seed of kind `{kind}` (annotation VirtletCloudInitImageType) needs cloud-init: {lost}{advice}"
     )))
 }
 
-/// What only cloud-init brings to a guest. Addresses come by DHCP, and variables matter to few.
+/// What only cloud-init brings to a guest, beside its network. Variables matter to few.
 fn lost(input: &SeedInput<'_>, has_keys: bool) -> Vec<String> {
     let annotations = input.annotations;
     let is_ignition = input.kind == SeedKind::Ignition;
@@ -221,6 +225,17 @@ fn lost(input: &SeedInput<'_>, has_keys: bool) -> Vec<String> {
         lost.push("variables".to_owned());
     }
     lost
+}
+
+/// What only cloud-init tells a guest of its network: what does not come by DHCP, unless the pod wants none of it.
+fn lost_of_network(input: &SeedInput<'_>) -> Vec<String> {
+    match input.network {
+        NetworkConfig::None => Vec::new(),
+        NetworkConfig::Static => vec!["virtlet.cloud/network-config: static".to_owned()],
+        NetworkConfig::Auto | NetworkConfig::Dhcp => {
+            network::without_dhcp(input.net).map(|nic| format!("addresses of {nic}, which gets no DHCP")).collect()
+        }
+    }
 }
 
 /// Which instance cloud-init takes the machine for: it does once what is to be done once for each.

@@ -20,7 +20,7 @@ mod v2;
 use std::net::IpAddr;
 
 use ipnetwork::IpNetwork;
-use proto::tap::{DataPath, Nic, NicKind, PodNet, Tap};
+use proto::tap::{DataPath, IfName, Nic, NicKind, PodNet, Tap};
 use serde::Serialize;
 
 use crate::model::seed_kind::NetworkConfig;
@@ -72,6 +72,16 @@ pub(super) fn network_data(net: &PodNet, wish: NetworkConfig) -> Option<openstac
     (wish != NetworkConfig::None).then(|| openstack::NetworkData::new(&ways(net, wish), &net.dns))
 }
 
+/// The NICs with addresses that no DHCP can bring.
+pub(super) fn without_dhcp(net: &PodNet) -> impl Iterator<Item = &IfName> {
+    net.nics.iter().filter(|nic| is_deaf(nic) && !nic.addresses.is_empty()).map(|nic| &nic.name)
+}
+
+/// Whether nothing of ours can be sent to the guest on this NIC.
+const fn is_deaf(nic: &Nic) -> bool {
+    matches!(nic.kind, NicKind::Vfio(_) | NicKind::Tap(Tap { data_path: DataPath::Macvtap, .. }))
+}
+
 fn ways(net: &PodNet, wish: NetworkConfig) -> Vec<(&Nic, Way)> {
     net.nics.iter().map(|nic| (nic, Way::of(nic, wish))).collect()
 }
@@ -91,8 +101,7 @@ fn asks(nic: &Nic, way: &Way, of_family: impl Fn(&IpNetwork) -> bool) -> bool {
 impl Way {
     fn of(nic: &Nic, wish: NetworkConfig) -> Self {
         let several = nic.addresses.iter().filter(|address| address.is_ipv4()).count() > 1;
-        let deaf = matches!(nic.kind, NicKind::Vfio(_) | NicKind::Tap(Tap { data_path: DataPath::Macvtap, .. }));
-        let must_be_told = deaf || (several && wish == NetworkConfig::Auto);
+        let must_be_told = is_deaf(nic) || (several && wish == NetworkConfig::Auto);
         if must_be_told || wish == NetworkConfig::Static { Self::Told(told_routes(nic)) } else { Self::Ask }
     }
 

@@ -488,10 +488,17 @@ fn what_only_cloud_init_brings_is_refused_without_it() {
     let files = Sources { named: [(Source::Volume("v".into()), volume(&[]))].into(), ..Sources::default() };
     let nothing = Sources::default();
     let env = ["A=secret".to_owned()];
+    let mut deaf = net.clone();
+    for (name, last_byte, addresses) in [("net1", 2, &["10.88.0.2/24"][..]), ("net2", 3, &[])] {
+        let kind = NicKind::Tap(Tap { data_path: proto::tap::DataPath::Macvtap, queues: 1 });
+        deaf.nics.push(Nic { kind, ..nic(name, last_byte, addresses) });
+    }
     let mut lines = Vec::new();
     for kind in ["none", "ignition"] {
         let of = |pairs: &[(&str, &str)]| annotations(&[&[("VirtletCloudInitImageType", kind)], pairs].concat());
         let (plain, none) = (of(&[]), of(&[("virtlet.cloud/config-delivery", "none")]));
+        let by = |way| of(&[("virtlet.cloud/network-config", way)]);
+        let (told, asked, left) = (by("static"), by("dhcp"), by("none"));
         let said = [
             of(&[
                 ("VirtletSSHKeys", KEY),
@@ -516,6 +523,10 @@ fn what_only_cloud_init_brings_is_refused_without_it() {
                 ..input(&none, &net, &nothing)
             },
             SeedInput { env: &env, ..input(&plain, &net, &nothing) },
+            input(&told, &net, &nothing),
+            SeedInput { mounts: &mounts, ..input(&plain, &deaf, &nothing) },
+            input(&asked, &deaf, &nothing),
+            input(&left, &deaf, &nothing),
         ] {
             lines.push(assemble(&input).map_or_else(|reason| reason.to_string(), |_| "fine".to_owned()));
         }
