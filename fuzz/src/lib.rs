@@ -156,6 +156,7 @@ fn seed_input<'a>(annotations: &'a PodAnnotations, net: &'a PodNet, sources: &'a
         uid: "00000000-0000-4000-8000-000000000000",
         instance: None,
         hostname: "pod",
+        hosts: "",
         annotations,
         net,
         agent: None,

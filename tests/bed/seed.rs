@@ -43,6 +43,7 @@ impl Pod<'_> {
             uid: "6f0b",
             instance: None,
             hostname: "",
+            hosts: "",
             annotations: &annotations,
             net: self.net,
             agent: None,

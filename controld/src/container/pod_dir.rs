@@ -18,6 +18,8 @@ use crate::model::{Mount, SandboxConfig};
 const CSI: &str = "kubernetes.io~csi";
 /// What kubelet calls the directory of the pods' directories.
 const PODS: &str = "pods";
+/// What kubelet calls a pod's hosts file, in the pod's directory.
+pub(super) const HOSTS_FILE: &str = "etc-hosts";
 
 /// Whether a path is below the directory of the pod with this UID.
 #[must_use]
@@ -35,6 +37,13 @@ pub(super) fn is_volume(path: &str, uid: &str, plugin: &str, volume: &str) -> bo
 #[must_use]
 pub(super) fn is_block_volume(path: &str, uid: &str) -> bool {
     below(path, uid).is_some_and(|(_, rest)| rest.first().is_some_and(|first| *first == "volumeDevices"))
+}
+
+/// The directory of the pod with this UID, if a path is what kubelet mounts at `/etc/hosts`: a file there.
+#[must_use]
+pub(super) fn of_hosts_file(path: &str, uid: &str) -> Option<PathBuf> {
+    let (dir, rest) = below(path, uid)?;
+    (rest == [HOSTS_FILE]).then_some(dir)
 }
 
 /// The directory of the pod, and what follows it.
@@ -180,6 +189,10 @@ mod tests {
         assert!(!is_volume(secret, "w", "kubernetes.io~secret", "s"));
         assert!(!is_volume(&format!("{secret}/s"), "u", "kubernetes.io~secret", "s"));
         assert!(!is_volume("/srv/kubernetes.io~secret/s", "u", "kubernetes.io~secret", "s"));
+        assert_eq!(of_hosts_file("/var/lib/kubelet/pods/u/etc-hosts", "u"), Some(DIR.into()));
+        for other in ["/var/lib/kubelet/pods/w/etc-hosts", "/var/lib/kubelet/pods/u/a/etc-hosts", "/etc/hosts"] {
+            assert_eq!(of_hosts_file(other, "u"), None, "{other}");
+        }
     }
 
     #[test]

@@ -29,6 +29,10 @@ use crate::model::{ContainerConfig, MachineId, Mount, SandboxConfig};
 pub(super) const FOR_US: &str = "/run/virtlet/seed";
 /// Where kubelet mounts the service account's token, which nearly every pod has. It lapses, so there are no copies of it.
 pub(super) const TOKEN: &str = "/var/run/secrets/kubernetes.io/serviceaccount";
+/// Where kubelet mounts the pod's hosts file.
+const HOSTS: &str = "/etc/hosts";
+/// Most bytes that are read of it: `hostAliases` may make it long.
+const MAX_HOSTS: u64 = 64 << 10;
 /// kubelet's directories of volumes that it fills itself, one for each kind.
 const KINDS: [&str; 4] =
     ["kubernetes.io~configmap", "kubernetes.io~secret", "kubernetes.io~projected", "kubernetes.io~downward-api"];
@@ -92,6 +96,7 @@ pub(super) fn assemble(wishes: Wishes<'_>, agent: Option<&[u8]>) -> Result<Seed>
     let delivery = handler.defaults.delivery(annotations);
     let sources = sources(wishes, delivery)?;
     let has_agent = handler.defaults.has_agent(annotations);
+    let hosts = hosts_file(sandbox, container);
     let mounts = if has_agent { Vec::new() } else { guest_mounts(share) };
     let input = SeedInput {
         pod_name: &sandbox.name,
@@ -99,6 +104,7 @@ pub(super) fn assemble(wishes: Wishes<'_>, agent: Option<&[u8]>) -> Result<Seed>
         uid: &sandbox.uid,
         instance,
         hostname: &sandbox.hostname,
+        hosts: &hosts,
         annotations,
         net,
         agent,
@@ -193,6 +199,23 @@ fn sources(
         }
     }
     Ok(sources)
+}
+
+/// The beginning of what kubelet mounts at `/etc/hosts`; empty if it mounts nothing there, or that cannot be read. kubelet's own lines come first.
+fn hosts_file(sandbox: &SandboxConfig, container: &ContainerConfig) -> String {
+    let of_kubelet = |mount: &Mount| {
+        let dir = pod_dir::of_hosts_file(&mount.host_path, &sandbox.uid)?;
+        (mount.container_path == HOSTS).then_some(dir)
+    };
+    let Some(dir) = container.mounts.iter().find_map(of_kubelet) else { return String::new() };
+    match volume::head(&dir, pod_dir::HOSTS_FILE, MAX_HOSTS) {
+        Ok(bytes) => String::from_utf8_lossy(&bytes).into_owned(),
+        Err(error) => {
+            let (pod, error) = (&sandbox.uid, Chain(&error));
+            tracing::warn!(%pod, %error, "kubelet's hosts file of the pod not read; its guest is not told its name in DNS");
+            String::new()
+        }
+    }
 }
 
 fn read(name: &str, mount: &Mount) -> Result<seed::Volume> {

@@ -10,6 +10,7 @@
 mod devices;
 mod drive;
 mod env;
+mod hostname;
 mod image;
 mod join;
 mod json;
@@ -21,7 +22,6 @@ mod sources;
 use std::fmt;
 
 use common::Reason;
-use common::dns::MAX_LABEL;
 use proto::tap::PodNet;
 use serde_json::{Map, Value, json};
 use uuid::Uuid;
@@ -54,6 +54,8 @@ pub struct SeedInput<'a> {
     pub instance: Option<Uuid>,
     /// The sandbox's host name; empty stands for the pod's name.
     pub hostname: &'a str,
+    /// What kubelet has written for the pod's `/etc/hosts`; empty if that is not known.
+    pub hosts: &'a str,
     pub annotations: &'a PodAnnotations,
     pub net: &'a PodNet,
     /// The program of the agent, if the pod wants it installed.
@@ -247,13 +249,6 @@ fn instance_id(input: &SeedInput<'_>) -> String {
     let given = annotations.meta_data.entries().get("instance-id").and_then(Value::as_str);
     let of_disk = instance.map(|uuid| uuid.to_string());
     given.map(str::to_owned).or(of_disk).unwrap_or_else(|| format!("{pod_name}.{namespace}.{uid}"))
-}
-
-/// kubelet cuts a pod's name the same way where it makes a host name of it.
-fn hostname<'a>(input: &SeedInput<'a>) -> &'a str {
-    let whole = if input.hostname.is_empty() { input.pod_name } else { input.hostname };
-    let fits = whole.char_indices().map(|(at, c)| at + c.len_utf8()).take_while(|end| *end <= MAX_LABEL).last();
-    whole.get(..fits.unwrap_or(0)).unwrap_or_default().trim_end_matches(['-', '.'])
 }
 
 fn within(what: &'static str, len: usize, limit: usize) -> Result<(), Reason> {

@@ -56,7 +56,7 @@ fn annotations(pairs: &[(&str, &str)]) -> PodAnnotations {
 fn made(container: &ContainerConfig, pairs: &[(&str, &str)]) -> Result<Seed> {
     let net = PodNet { netns: "/run/netns/x".into(), nics: Vec::new(), dns: Dns::default() };
     let (sandbox, handler) =
-        (SandboxConfig { name: "vm".into(), uid: "u".into(), ..SandboxConfig::default() }, Handler::default());
+        (SandboxConfig { name: "db-0".into(), uid: "u".into(), ..SandboxConfig::default() }, Handler::default());
     let annotations = annotations(pairs);
     let wishes = Wishes {
         sandbox: &sandbox,
@@ -89,6 +89,31 @@ fn a_volume_is_found_by_its_name_and_read_at_each_start() {
     symlink("..2", format!("{dir}/..data_tmp")).expect("linked");
     fs::rename(format!("{dir}/..data_tmp"), format!("{dir}/..data")).expect("renamed");
     assert_eq!(read(), "#cloud-config\n{\"runcmd\":[]}\n");
+}
+
+#[test]
+fn the_name_in_dns_is_read_at_each_start_from_a_file_of_kubelets_and_from_no_other() {
+    let kubelet = Kubelet::new();
+    let file = format!("{}/pods/u/etc-hosts", kubelet.0.path().display());
+    let name = || {
+        let mount = Mount { host_path: file.clone(), container_path: "/etc/hosts".into(), ..Mount::default() };
+        let seed = made(&ContainerConfig { mounts: vec![mount], ..ContainerConfig::default() }, &[]).expect("seed");
+        let (_, meta_data) = seed.files().into_iter().find(|(name, _)| *name == "meta-data").expect("meta-data");
+        let meta_data: serde_json::Value = serde_json::from_slice(meta_data).expect("JSON");
+        meta_data["local-hostname"].as_str().expect("a name").to_owned()
+    };
+    let text = "127.0.0.1\tlocalhost\n10.77.0.2\tdb-0.db.prod.svc.cluster.local\tdb-0\n";
+    assert_eq!(name(), "db-0", "it is not there");
+    fs::write(&file, "127.0.0.1\tlocalhost\n10.77.0.2\tdb-0\n").expect("written");
+    assert_eq!(name(), "db-0");
+    fs::write(&file, text.to_owned() + &"#".repeat(1 << 20)).expect("written");
+    assert_eq!(name(), "db-0.db.prod.svc.cluster.local");
+    fs::rename(&file, format!("{file}2")).expect("renamed");
+    symlink("etc-hosts2", &file).expect("linked");
+    assert_eq!(name(), "db-0", "it is a link");
+    fs::remove_file(&file).expect("removed");
+    nix::unistd::mkfifo(Path::new(&file), nix::sys::stat::Mode::S_IRWXU).expect("made");
+    assert_eq!(name(), "db-0", "it is a pipe");
 }
 
 #[test]

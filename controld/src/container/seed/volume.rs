@@ -67,6 +67,23 @@ pub(super) fn read(dir: &Path) -> Result<Volume, VolumeError> {
     Err(VolumeError::Unsteady)
 }
 
+/// Reads the beginning of a regular file in a directory, at most so many bytes. No link is followed below that. Blocks.
+///
+/// # Errors
+/// When it cannot be read, or is no regular file.
+pub(super) fn head(dir: &Path, name: &str, limit: u64) -> Result<Vec<u8>, VolumeError> {
+    let flags = OFlag::O_DIRECTORY | OFlag::O_CLOEXEC;
+    let dir = File::options().read(true).custom_flags(flags.bits()).open(dir).map_err(VolumeError::Open)?;
+    let file = open(&dir, Path::new(name), OFlag::empty())?;
+    let failed = |cause| VolumeError::File { name: name.to_owned(), cause };
+    if !file.metadata().map_err(failed)?.is_file() {
+        return Err(VolumeError::Special { name: name.to_owned() });
+    }
+    let mut bytes = Vec::new();
+    file.take(limit).read_to_end(&mut bytes).map_err(failed)?;
+    Ok(bytes)
+}
+
 /// Where the link leads, if there is one: a name in the same directory.
 fn data_of(top: &File) -> Result<Option<PathBuf>, VolumeError> {
     match readlinkat(top, DATA) {

@@ -5,6 +5,7 @@ use serde::Serialize;
 use serde_json::{Map, Value, json as value};
 use uuid::Uuid;
 
+use super::hostname::hostname;
 use super::join::{self, Joined};
 use super::{SeedInput, json, network};
 use crate::model::annotations::SshKey;
@@ -25,7 +26,7 @@ pub(super) fn no_cloud(input: &SeedInput<'_>, keys: &[SshKey], joined: Joined) -
     let label = "cidata";
     let mut meta_data = Map::new();
     meta_data.insert("instance-id".into(), super::instance_id(input).into());
-    meta_data.insert("local-hostname".into(), super::hostname(input).into());
+    meta_data.insert("local-hostname".into(), hostname(input).into());
     if !keys.is_empty() {
         meta_data.insert("public-keys".into(), keys.iter().map(SshKey::as_str).collect());
     }
@@ -60,7 +61,7 @@ pub(super) fn config_drive(input: &SeedInput<'_>, keys: &[SshKey], joined: Joine
              the seed again at later boots; give another one, or none"
         )));
     }
-    let hostname = text("local-hostname").unwrap_or_else(|| super::hostname(input)).to_owned();
+    let hostname = text("local-hostname").unwrap_or_else(|| hostname(input)).to_owned();
     let mut meta_data = Map::new();
     meta_data.insert("uuid".into(), uuid.to_string().into());
     meta_data.insert("hostname".into(), hostname.into());

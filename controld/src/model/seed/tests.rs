@@ -51,6 +51,7 @@ fn input<'a>(annotations: &'a PodAnnotations, net: &'a PodNet, sources: &'a Sour
         uid: "6f0b",
         instance: None,
         hostname: "",
+        hosts: "",
         annotations,
         net,
         agent: None,
@@ -150,6 +151,25 @@ fn host_names_are_cut_to_a_label() {
         assert_eq!(meta_data["local-hostname"], *expected);
     }
     assert!(seed_of(&annotations(&[]), &net(), &"\u{e9}".repeat(40)).is_ok());
+}
+
+#[test]
+fn a_guest_with_a_name_in_dns_is_told_that() {
+    let name = "db-0.db.prod.svc.cluster.local";
+    let hosts = format!("127.0.0.1\tlocalhost\n10.77.0.2\t{name}\tdb-0\n");
+    let (net, sources) = (net(), Sources::default());
+    for (pairs, expected) in [(&[][..], name), (&[("VirtletCloudInitMetaData", "local-hostname: h")], "h")] {
+        let said = annotations(pairs);
+        let input = SeedInput { hostname: "db-0", hosts: &hosts, ..input(&said, &net, &sources) };
+        let drive = SeedInput { kind: SeedKind::ConfigDrive, ..input };
+        for (input, path, key) in
+            [(input, "meta-data", "local-hostname"), (drive, "openstack/latest/meta_data.json", "hostname")]
+        {
+            let meta_data = file(&assemble(&input).expect("seed"), path);
+            let meta_data: Value = serde_json::from_str(&meta_data).expect("JSON");
+            assert_eq!(meta_data[key], expected, "{path}");
+        }
+    }
 }
 
 #[test]

@@ -1,0 +1,84 @@
+//! What a guest is called: by its own label, and in DNS.
+//!
+//! CRI has the label alone. The name in DNS, which a pod has by its `subdomain` (as each of a StatefulSet does), stands in the hosts file that
+//! kubelet writes for the pod's containers: a line `ADDRESS<TAB>NAME<TAB>LABEL` for each of the pod's addresses, or `ADDRESS<TAB>LABEL` for a pod that
+//! has no such name. Called by [`super::drive`]. Pure.
+
+use common::dns::{MAX_LABEL, is_label};
+
+use super::SeedInput;
+
+/// Longest name in DNS as text (RFC 1035, 2.3.4), in bytes.
+const MAX_NAME: usize = 253;
+/// What kubelet writes above the pod's `hostAliases`, which are names of others.
+const ALIASES: &str = "# Entries added by HostAliases.";
+
+/// The guest's name in DNS if it has one, else the sandbox's host name. cloud-init makes both the host name and the domain of it.
+pub(super) fn hostname<'a>(input: &SeedInput<'a>) -> &'a str {
+    let own = own(input);
+    in_dns(input.hosts, own).unwrap_or(own)
+}
+
+/// The sandbox's host name. kubelet cuts a pod's name the same way where it makes a host name of it.
+fn own<'a>(input: &SeedInput<'a>) -> &'a str {
+    let whole = if input.hostname.is_empty() { input.pod_name } else { input.hostname };
+    let fits = whole.char_indices().map(|(at, c)| at + c.len_utf8()).take_while(|end| *end <= MAX_LABEL).last();
+    whole.get(..fits.unwrap_or(0)).unwrap_or_default().trim_end_matches(['-', '.'])
+}
+
+/// The name of which this is the first label, if the hosts file has one.
+fn in_dns<'a>(hosts: &'a str, own: &str) -> Option<&'a str> {
+    hosts.lines().take_while(|line| *line != ALIASES).find_map(|line| {
+        let mut fields = line.split('\t').skip(1);
+        let (name, label, None) = (fields.next()?, fields.next()?, fields.next()) else { return None };
+        let (first, _) = name.split_once('.')?;
+        (first == own && label == own && is_name(name)).then_some(name)
+    })
+}
+
+fn is_name(text: &str) -> bool {
+    text.len() <= MAX_NAME && text.split('.').all(is_label)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// As kubelet has it (`managedHostsFileContent` in its `kubelet_pods.go`).
+    fn hosts(own: &str) -> String {
+        format!(
+            "# Kubernetes-managed hosts file.\n127.0.0.1\tlocalhost\n::1\tlocalhost ip6-localhost ip6-loopback\n\
+             fe00::\tip6-localnet\nfe00::\tip6-mcastprefix\nfe00::1\tip6-allnodes\nfe00::2\tip6-allrouters\n{own}\n\
+             # Entries added by HostAliases.\n10.0.0.9\tother.example.com\tother\n10.0.0.8\tdb-1.example.com\tdb-1\n"
+        )
+    }
+
+    #[test]
+    fn the_name_in_dns_is_in_kubelets_hosts_file() {
+        let name = "db-0.db.prod.svc.cluster.local";
+        let both = hosts(&format!("10.77.0.2\t{name}\tdb-0\nfd00::2\t{name}\tdb-0\n"));
+        assert_eq!(in_dns(&both, "db-0"), Some(name));
+        assert_eq!(in_dns(&hosts("10.77.0.2\tdb-0\n"), "db-0"), None);
+        // Only an alias says so.
+        assert_eq!(in_dns(&hosts("10.77.0.2\tdb-1\n"), "db-1"), None);
+        assert_eq!(in_dns("", "db-0"), None);
+    }
+
+    #[test]
+    fn what_is_not_the_guests_name_in_dns_is_not_taken_for_it() {
+        let long = format!("db-0.{}", vec!["a".repeat(60); 5].join("."));
+        for line in [
+            "10.77.0.2\tdb-1.db.local\tdb-0",
+            "10.77.0.2\tdb-0.db.local\tdb-1",
+            "10.77.0.2\tdb-0\tdb-0",
+            "10.77.0.2\tdb-0.db.local\tdb-0\tmore",
+            "10.77.0.2 db-0.db.local db-0",
+            "10.77.0.2\tdb-0.db.\tdb-0",
+            "10.77.0.2\tdb-0.d_b.local\tdb-0",
+            "10.77.0.2\tdb-0.db local\tdb-0",
+            &format!("10.77.0.2\t{long}\tdb-0"),
+        ] {
+            assert_eq!(in_dns(&hosts(&format!("{line}\n")), "db-0"), None, "{line}");
+        }
+    }
+}
