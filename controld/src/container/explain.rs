@@ -3,7 +3,7 @@
 
 mod guest;
 
-use proto::tap::DataPath;
+use proto::tap::{DataPath, PodNet};
 use serde::Serialize;
 
 use crate::config::{Given, Handler, MachineDefaults};
@@ -12,6 +12,7 @@ use crate::model::flexvolume;
 use crate::model::plan::{
     Clock, Cpus, Disk, DiskSource, Firmware, Hardware, Memory, OnImageChange, Passed, RootLifetime, Share,
 };
+use crate::model::seed::{self, SeedKind};
 use crate::model::{Container, ContainerConfig, Resources};
 
 const MIB: u64 = 1 << 20;
@@ -43,6 +44,8 @@ pub struct Made<'a> {
     pub hardware: &'a Hardware,
     pub share: Option<&'a Share>,
     pub passed: &'a Passed,
+    /// The pod's network, if there is one.
+    pub net: Option<&'a PodNet>,
     /// Of these, those are told that are flexvolumes.
     pub disks: &'a [Disk],
     /// `None` is a disk of the pod's own.
@@ -59,7 +62,7 @@ pub struct Root {
 /// Of a machine that there is. Who said so is told by the handler's settings as they are now; `None` if the record's annotations
 /// are no longer understood.
 #[must_use]
-pub fn of_record(container: &Container, handler: &Handler) -> Option<Vec<Setting>> {
+pub fn of_record(container: &Container, handler: &Handler, net: Option<&PodNet>) -> Option<Vec<Setting>> {
     let annotations = PodAnnotations::parse(&container.machine_annotations).ok()?;
     let machine = &container.machine;
     let made = Made {
@@ -69,6 +72,7 @@ pub fn of_record(container: &Container, handler: &Handler) -> Option<Vec<Setting
         hardware: &machine.hardware,
         share: machine.share.as_ref(),
         passed: &machine.passed,
+        net,
         disks: &machine.disks,
         root: (machine.root.persistent.as_ref())
             .map(|root| Root { on_image_change: root.on_image_change, as_is: root.as_is }),
@@ -97,6 +101,7 @@ pub fn explain(said: Said<'_>, made: Made<'_>) -> Vec<Setting> {
     disk(&mut list, said, made.root);
     flexvolumes(&mut list, said.container, made.disks);
     network(&mut list, said.annotations, &said.handler.defaults);
+    off_subnet(&mut list, said, made.net);
     guest::seed(&mut list, said);
     guest::guest(&mut list, said, made.share);
     list.settings
@@ -321,6 +326,51 @@ fn network(list: &mut List<'_>, annotations: &PodAnnotations, defaults: &Machine
     }
 }
 
+/// Of the routes that the guest is told, those that it may not have; no line if there are none.
+fn off_subnet(list: &mut List<'_>, Said { annotations, handler, .. }: Said<'_>, net: Option<&PodNet>) {
+    let fate = match handler.defaults.seed_kind(annotations) {
+        SeedKind::NoCloud => "set only by a cloud-init that uses netplan",
+        SeedKind::ConfigDrive => "not told, since `network_data.json` has no words for them",
+        SeedKind::None | SeedKind::Ignition => return,
+    };
+    let wish = handler.defaults.network_config(annotations);
+    let nics = net.map(|net| seed::off_subnet(net, wish)).unwrap_or_default();
+    if !nics.is_empty() {
+        let value = format!("of {}: {fate}", nics.join(", "));
+        list.add("routes outside of the subnet", value, "network, by its gateways".into());
+    }
+}
+
 fn given<T>(value: &Given<T>, setting: &'static str) -> Option<&'static str> {
     value.get().map(|_| setting)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::container::tests::container;
+
+    #[test]
+    fn routes_that_the_guest_may_lack_are_told() {
+        let net = r#"{"netns": "/run/netns/x", "nics": [{
+            "name": "eth0", "mac": "02:00:00:77:00:0a", "mtu": 1450, "queues": 1, "addresses": ["10.77.0.10/32"],
+            "routes": [{"dst": "0.0.0.0/0", "gateway": "169.254.1.1"}]
+        }], "dns": {"servers": [], "searches": [], "options": []}}"#;
+        let net: PodNet = serde_json::from_str(net).expect("a network");
+        let told = |config: &str, kind: &str| {
+            let pairs = [("virtlet.cloud/network-config", config), ("VirtletCloudInitImageType", kind)];
+            let machine_annotations = pairs.map(|(key, value)| (key.to_owned(), value.to_owned())).into();
+            let container = Container { machine_annotations, ..container("vm", 1) };
+            let settings = of_record(&container, &Handler::default(), Some(&net)).expect("understood");
+            let mut values = settings.into_iter().filter(|it| it.name == "routes outside of the subnet");
+            values.next().map(|it| it.value)
+        };
+        let netplans = "of eth0: set only by a cloud-init that uses netplan";
+        assert_eq!(told("static", "nocloud").as_deref(), Some(netplans));
+        let openstacks = "of eth0: not told, since `network_data.json` has no words for them";
+        assert_eq!(told("static", "configdrive").as_deref(), Some(openstacks));
+        for (config, kind) in [("auto", "nocloud"), ("none", "nocloud"), ("static", "ignition")] {
+            assert_eq!(told(config, kind), None, "{config}, {kind}");
+        }
+    }
 }

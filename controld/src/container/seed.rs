@@ -132,6 +132,14 @@ pub(super) fn write(config: &Config, machine: MachineId, seed: &Seed, qemu: Qemu
         let variables = seed.skipped().join(", ");
         tracing::warn!(%variables, "variables are not in the guest's file of them, which cannot hold them");
     }
+    if !seed.off_subnet().is_empty() {
+        let nics = seed.off_subnet().join(", ");
+        tracing::warn!(
+            %nics,
+            "the guest may lack routes of these NICs: a gateway is outside of its NIC's subnet, which only netplan heeds, and \
+             a seed of kind configdrive cannot say"
+        );
+    }
     let image = seed
         .to_iso()
         .map_err(|cause| Error::because(Kind::Invalid, "the pod's cloud-init seed cannot be made", cause))?;

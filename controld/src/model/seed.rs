@@ -28,6 +28,7 @@ use uuid::Uuid;
 
 pub use self::merge::merge;
 pub use self::mounts::{GuestDisk, GuestMount};
+pub(crate) use self::network::off_subnet;
 pub use self::sources::{MAX_FILE, Sources, Volume, VolumeFile};
 pub use super::seed_kind::{ConfigDelivery, NetworkConfig, SeedKind};
 use crate::model::annotations::{Format, PodAnnotations, UserData};
@@ -85,6 +86,7 @@ pub struct Seed {
     files: Vec<(&'static str, Vec<u8>)>,
     firmware: Vec<FirmwareFile>,
     skipped: Vec<String>,
+    off_subnet: Vec<String>,
 }
 
 /// A file that QEMU's firmware configuration shows the guest.
@@ -117,13 +119,20 @@ pub fn assemble(input: &SeedInput<'_>) -> Result<Seed, Reason> {
     let keys = input.sources.ssh_keys(annotations)?;
     let user = input.sources.user_data(annotations)?;
     let environment = env::environment(input.env);
-    let mut seed = Seed { label: "", files: Vec::new(), firmware: Vec::new(), skipped: environment.skipped };
+    let mut seed = Seed {
+        label: "",
+        files: Vec::new(),
+        firmware: Vec::new(),
+        skipped: environment.skipped,
+        off_subnet: Vec::new(),
+    };
     match input.kind {
         SeedKind::NoCloud | SeedKind::ConfigDrive => {
             let user = user.map(|data| with_mounts(devices::by_id(data, input.disks)?, input)).transpose()?;
             let joined = join::join(user.as_ref(), made(input, &environment.text)?)?;
             let drive = if input.kind == SeedKind::NoCloud { drive::no_cloud } else { drive::config_drive };
             (seed.label, seed.files) = drive(input, &keys, joined)?;
+            seed.off_subnet = off_subnet(input.net, input.network);
             seed.files.extend(input.agent.map(|agent| (drive::AGENT, agent.to_vec())));
         }
         SeedKind::None => refuse_lost(input, !keys.is_empty())?,
@@ -295,6 +304,12 @@ impl Seed {
     #[must_use]
     pub fn skipped(&self) -> &[String] {
         &self.skipped
+    }
+
+    /// Names of NICs that are told a route which not every guest's cloud-init sets: see [`off_subnet`].
+    #[must_use]
+    pub fn off_subnet(&self) -> &[String] {
+        &self.off_subnet
     }
 
     /// An image with these files, if there are any. Two images of one seed differ in their times.

@@ -361,19 +361,20 @@ impl RuntimeService for Runtime {
         let request = request.into_inner();
         let id = answer(self.container_id(&request.container_id))?;
         let container = answer(self.containers.get(id))?;
-        let sandbox = self.uses.store.sandbox(&container.sandbox);
-        let sandbox = sandbox.map(|sandbox| sandbox.config.clone()).unwrap_or_default();
+        let record = self.uses.store.sandbox(&container.sandbox);
+        let sandbox = record.as_ref().map(|sandbox| sandbox.config.clone()).unwrap_or_default();
         let mut info = HashMap::new();
         if request.verbose {
             let handler = self.uses.config.handler(&sandbox.runtime_handler);
             let screen = self.containers.screen(&container);
+            let net = record.as_ref().and_then(|sandbox| sandbox.net.as_ref());
             let facts = serde_json::json!({
                 "sandboxID": container.sandbox,
                 "runtimeType": "virtlet",
                 "machine": container.machine,
                 "applied": container.applied(),
                 "paused": container.pause.map(Pause::as_str),
-                "settings": explain::of_record(&container, &handler),
+                "settings": explain::of_record(&container, &handler, net),
                 "screen": screen,
             });
             info.insert("info".into(), facts.to_string());

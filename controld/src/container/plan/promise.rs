@@ -20,6 +20,7 @@ pub(crate) fn promise(wishes: Wishes<'_>) -> Result<Vec<Setting>> {
         share: draft.share.as_ref(),
         // What a device plugin will allocate, only it knows.
         passed: &Passed::default(),
+        net: None,
         disks: &draft.flexvolumes,
         root: draft.root.as_ref().map(|root| Root { on_image_change: root.on_image_change, as_is: root.as_is }),
     };

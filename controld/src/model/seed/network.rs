@@ -58,9 +58,8 @@ pub(super) fn config(net: &PodNet, wish: NetworkConfig) -> Option<Config> {
         return None;
     }
     let nics = ways(net, wish);
-    let told: Vec<&Told> = nics.iter().flat_map(|(_, way)| way.routes()).collect();
     let all_ask = nics.iter().all(|(_, way)| *way == Way::Ask);
-    Some(if all_ask || told.iter().any(|route| route.neighbour_of.is_none()) {
+    Some(if all_ask || !off_subnet(net, wish).is_empty() {
         Config::V2(v2::Config::new(&nics, &net.dns))
     } else {
         Config::V1(v1::Config::new(&nics, &net.dns))
@@ -75,6 +74,16 @@ pub(super) fn network_data(net: &PodNet, wish: NetworkConfig) -> Option<openstac
 /// The NICs with addresses that no DHCP can bring.
 pub(super) fn without_dhcp(net: &PodNet) -> impl Iterator<Item = &IfName> {
     net.nics.iter().filter(|nic| is_deaf(nic) && !nic.addresses.is_empty()).map(|nic| &nic.name)
+}
+
+/// The NICs that are told a route which not every guest can be told: its gateway is outside of the NIC's subnets, or it is on the link. Of what reads
+/// [`config`], only netplan heeds such a route, and [`network_data`] leaves it out.
+pub(crate) fn off_subnet(net: &PodNet, wish: NetworkConfig) -> Vec<String> {
+    if wish == NetworkConfig::None {
+        return Vec::new();
+    }
+    let is_off = |way: &Way| way.routes().iter().any(|route| route.neighbour_of.is_none());
+    ways(net, wish).iter().filter(|(_, way)| is_off(way)).map(|(nic, _)| nic.name.to_string()).collect()
 }
 
 /// Whether nothing of ours can be sent to the guest on this NIC.

@@ -139,3 +139,23 @@ fn told_by_no_resolver() {
     let text = String::from_utf8(json::encode(&config).expect("JSON")).expect("text");
     assert!(!text.contains("dns"), "{text}");
 }
+
+#[test]
+fn a_gateway_outside_of_the_subnet_is_one_that_not_every_guest_can_be_told() {
+    let calico = [("169.254.1.1/32", ""), ("0.0.0.0/0", "169.254.1.1")];
+    let off = |addresses: &[&str], routes: &[(&str, &str)], data_path, wish| {
+        let nics = vec![nic("eth0", DataPath::Tc, &["10.1.0.2/24"], &[]), nic("net1", data_path, addresses, routes)];
+        off_subnet(&PodNet { netns: "/run/netns/x".into(), nics, dns: Dns::default() }, wish)
+    };
+    use DataPath::{Macvtap, Tc};
+    use NetworkConfig::{Auto, Dhcp, None, Static};
+    assert_eq!(off(&["10.2.0.3/32"], &calico, Tc, Static), ["net1"]);
+    assert_eq!(off(&["10.2.0.3/32"], &calico, Macvtap, Dhcp), ["net1"]);
+    assert_eq!(off(&["10.2.0.3/32", "10.2.0.4/32"], &calico, Tc, Auto), ["net1"]);
+    assert_eq!(off(&["10.77.0.2/24"], &[("169.254.0.0/16", "")], Macvtap, Auto), ["net1"], "a route on the link");
+    let nobody: [&str; 0] = [];
+    assert_eq!(off(&["10.2.0.3/32"], &calico, Tc, Auto), nobody, "it asks");
+    assert_eq!(off(&["10.2.0.3/32"], &calico, Macvtap, None), nobody, "it is told nothing");
+    assert_eq!(off(&["10.77.0.2/24"], BRIDGE, Macvtap, Static), nobody);
+    assert_eq!(off(&["fd00::2/128"], &[("::/0", "fe80::1")], Macvtap, Auto), nobody, "a router of IPv6");
+}
