@@ -10,7 +10,7 @@ use std::io::{self, Write as _};
 use std::os::unix::fs::{OpenOptionsExt as _, PermissionsExt, chown};
 use std::path::{Path, PathBuf};
 
-use common::Chain;
+use common::{Chain, Reason};
 use proto::tap::{PodNet, QemuUser};
 use uuid::Uuid;
 
@@ -92,34 +92,50 @@ pub(super) fn is_for_us(mount: &Mount) -> bool {
 /// # Errors
 /// When a volume is not there or has not what it is to have, or what the pod wants cannot reach the guest.
 pub(super) fn assemble(wishes: Wishes<'_>, agent: Option<&[u8]>) -> Result<Seed> {
-    let Wishes { sandbox, container, annotations, handler, net, share, disks, instance, .. } = wishes;
-    let delivery = handler.defaults.delivery(annotations);
-    let sources = sources(wishes, delivery)?;
-    let has_agent = handler.defaults.has_agent(annotations);
-    let hosts = hosts_file(sandbox, container);
-    let mounts = if has_agent { Vec::new() } else { guest_mounts(share) };
-    let input = SeedInput {
+    let sources = sources(wishes, read)?;
+    let hosts = hosts_file(wishes.sandbox, wishes.container);
+    let mounts = guest_mounts(wishes, |source| std::fs::metadata(source).is_ok_and(|found| !found.is_dir()));
+    let input = SeedInput { agent, hosts: &hosts, ..input(wishes, &sources, &mounts) };
+    seed::assemble(&input).map_err(not_made)
+}
+
+/// Finds what is wrong with a seed by all that is known without the node: volumes that are mounted are taken to be there, and are not read. Pure.
+///
+/// # Errors
+/// When a volume is not mounted, or what the pod wants cannot reach the guest.
+pub(super) fn check_unread(wishes: Wishes<'_>) -> Result<()> {
+    let sources = sources(wishes, |_, _| Ok(seed::Volume::default()))?;
+    let mounts = guest_mounts(wishes, |_| false);
+    seed::check_unread(&input(wishes, &sources, &mounts)).map_err(not_made)
+}
+
+fn not_made(cause: Reason) -> Error {
+    Error::because(Kind::Invalid, "the pod's cloud-init seed cannot be made", cause)
+}
+
+/// What a seed is made of, without the agent and kubelet's hosts file.
+fn input<'a>(wishes: Wishes<'a>, sources: &'a Sources, mounts: &'a [GuestMount]) -> SeedInput<'a> {
+    let Wishes { sandbox, container, annotations, handler, net, disks, instance, .. } = wishes;
+    SeedInput {
         pod_name: &sandbox.name,
         namespace: &sandbox.namespace,
         uid: &sandbox.uid,
         instance,
         hostname: &sandbox.hostname,
-        hosts: &hosts,
+        hosts: "",
         annotations,
         net,
-        agent,
+        agent: None,
         kind: handler.defaults.seed_kind(annotations),
-        delivery,
+        delivery: handler.defaults.delivery(annotations),
         network: handler.defaults.network_config(annotations),
         credentials: handler.defaults.credentials,
-        sources: &sources,
+        sources,
         env: &container.process.env,
-        mounts: &mounts,
+        mounts,
         disks,
-        has_agent,
-    };
-    seed::assemble(&input)
-        .map_err(|cause| Error::because(Kind::Invalid, "the pod's cloud-init seed cannot be made", cause))
+        has_agent: handler.defaults.has_agent(annotations),
+    }
 }
 
 /// Writes a seed for QEMU to read. Blocks.
@@ -179,10 +195,9 @@ fn write_private(path: &Path, contents: &[u8], qemu: QemuUser) -> io::Result<()>
     written
 }
 
-fn sources(
-    Wishes { sandbox, container, annotations, objects, .. }: Wishes<'_>,
-    delivery: ConfigDelivery,
-) -> Result<Sources> {
+/// What annotations name, and copies, with what `read` finds in each volume.
+fn sources(wishes: Wishes<'_>, read: impl Fn(&str, &Mount) -> Result<seed::Volume>) -> Result<Sources> {
+    let Wishes { sandbox, container, annotations, objects, handler, .. } = wishes;
     let of_kubelet = |mount| config_volume(mount, &sandbox.uid);
     let mut sources = Sources { named: objects.clone(), copies: Vec::new() };
     for (key, source) in annotations.seed_sources() {
@@ -199,7 +214,7 @@ fn sources(
         };
         sources.named.insert(source.clone(), read(name, mount)?);
     }
-    if delivery == ConfigDelivery::Seed {
+    if handler.defaults.delivery(annotations) == ConfigDelivery::Seed {
         for mount in container.mounts.iter().filter(|mount| mount.container_path != TOKEN && !is_for_us(mount)) {
             if let Some(name) = of_kubelet(mount) {
                 sources.copies.push((mount.container_path.clone(), read(name, mount)?));
@@ -258,7 +273,10 @@ pub(super) fn guest_device(serial: &Serial, path: &str, read_only: bool, bus: Di
     GuestDisk { serial: serial.to_string(), partition: 0, link, path: path.to_owned(), file_system: "", read_only }
 }
 
-fn guest_mounts(share: Option<&Share>) -> Vec<GuestMount> {
+/// What cloud-init is to mount: nothing where the agent does.
+fn guest_mounts(wishes: Wishes<'_>, is_file: impl Fn(&Path) -> bool) -> Vec<GuestMount> {
+    let Wishes { annotations, handler, share, .. } = wishes;
+    let share = share.filter(|_| !handler.defaults.has_agent(annotations));
     let mounts = share.iter().flat_map(|share| &share.mounts);
     (0..)
         .zip(mounts)
@@ -266,7 +284,7 @@ fn guest_mounts(share: Option<&Share>) -> Vec<GuestMount> {
             entry,
             path: mount.path.clone(),
             read_only: mount.read_only,
-            is_file: std::fs::metadata(&mount.source).is_ok_and(|found| !found.is_dir()),
+            is_file: is_file(&mount.source),
         })
         .collect()
 }

@@ -269,6 +269,81 @@ spec:
         insta::assert_snapshot!(self::verdict("", text).problems.join("\n"));
     }
 
+    #[test]
+    fn a_seed_that_the_daemon_would_refuse_by_the_manifest_alone_is_told() {
+        let pod = |annotations: &serde_json::Value, volumes: &str| {
+            let volumes: serde_json::Value = serde_json::from_str(volumes).expect("JSON");
+            let container = serde_json::json!({
+                "name": "vm", "image": "x", "volumeMounts": volumes,
+                "volumeDevices": [{ "name": "d", "devicePath": "/dev/data" }],
+            });
+            let all = serde_json::json!([
+                { "name": "c", "configMap": { "name": "c" } },
+                { "name": "d", "persistentVolumeClaim": { "claimName": "d" } },
+            ]);
+            let pod = serde_json::json!({
+                "kind": "Pod", "metadata": { "name": "p", "annotations": annotations },
+                "spec": { "containers": [container], "volumes": all },
+            });
+            verdict("", &pod.to_string()).problems.join("; ")
+        };
+        let (none, mounted) = ("[]", r#"[{ "name": "c", "mountPath": "/run/virtlet/seed/c" }]"#);
+        let key = "ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAIAcICQoLDA0ODxAREhMUFRYXGBkaGxwdHh8gISIjJCUm me";
+        let uuid = "53008994-44c0-4017-ad44-9c49758083da";
+        let long = format!("#!/bin/sh\n{}", "x".repeat(2 << 20));
+        let source = "VirtletCloudInitUserDataSource";
+        for (annotations, volumes, why) in [
+            (serde_json::json!({ source: "volume/c" }), none, "no volume \"c\" is mounted in this container"),
+            (serde_json::json!({ source: "volume/c" }), mounted, ""),
+            (
+                serde_json::json!({ source: "volume/c", "VirtletCloudInitUserDataScript": "#!/bin/sh" }),
+                mounted,
+                "user-data is no cloud-config, so it cannot be merged",
+            ),
+            (
+                serde_json::json!({
+                    source: "volume/c", "VirtletCloudInitUserDataScript": "#!/bin/sh", "VirtletCloudInitUserDataOverwrite": "true",
+                }),
+                mounted,
+                "",
+            ),
+            (
+                serde_json::json!({ "VirtletCloudInitImageType": "none", "VirtletSSHKeys": key }),
+                none,
+                "needs cloud-init: SSH keys",
+            ),
+            (
+                serde_json::json!({ "VirtletCloudInitImageType": "none", "VirtletSSHKeySource": "volume/c" }),
+                mounted,
+                "needs cloud-init: SSH keys",
+            ),
+            (
+                serde_json::json!({ "VirtletCloudInitImageType": "ignition", "virtlet.cloud/network-config": "static" }),
+                none,
+                "needs cloud-init: virtlet.cloud/network-config: static",
+            ),
+            (serde_json::json!({ "VirtletCloudInitUserDataScript": long }), none, "user-data is 2.1 MiB, limit 2 MiB"),
+            (
+                serde_json::json!({ "VirtletCloudInitUserData": "bootcmd: no list" }),
+                none,
+                "user-data has `bootcmd`, and cannot be merged",
+            ),
+            // The source may turn vendor-data off.
+            (serde_json::json!({ source: "volume/c", "VirtletCloudInitUserData": "bootcmd: no list" }), mounted, ""),
+            (
+                serde_json::json!({
+                    "VirtletCloudInitImageType": "configdrive", "VirtletSystemUUID": uuid,
+                    "VirtletCloudInitMetaData": format!("uuid: {uuid}"),
+                }),
+                none,
+                "`uuid` is the machine's own",
+            ),
+        ] {
+            let told = pod(&annotations, volumes);
+            assert!(if why.is_empty() { told.is_empty() } else { told.contains(why) }, "{why}: {told}");
+        }
+    }
+
     proptest! {
         #[test]
         fn a_pod_has_exactly_what_it_says_or_every_reason_is_told(

@@ -150,6 +150,31 @@ pub fn assemble(input: &SeedInput<'_>) -> Result<Seed, Reason> {
     Ok(seed)
 }
 
+/// Finds what is wrong with a seed by all that is known before its sources are read: those that annotations name are taken to be there and
+/// not to be empty, of the copies only that there are some.
+///
+/// # Errors
+/// As [`assemble`], but for what is in a source.
+pub fn check_unread(input: &SeedInput<'_>) -> Result<(), Reason> {
+    let annotations = input.annotations;
+    if matches!(input.kind, SeedKind::None | SeedKind::Ignition) {
+        refuse_lost(input, !annotations.ssh_keys.is_empty() || annotations.ssh_key_source.is_some())?;
+    }
+    let mut user_data = annotations.user_data.clone();
+    if annotations.user_data_source.is_some() && !annotations.overwrite {
+        // Both become one, and what the source has decides, too, whether that can be joined with what is made for the pod.
+        user_data.take().map(|own| sources::check_mergeable(&own)).transpose()?;
+    }
+    let known = PodAnnotations {
+        user_data,
+        user_data_source: None,
+        ssh_key_source: None,
+        files_source: None,
+        ..annotations.clone()
+    };
+    assemble(&SeedInput { annotations: &known, sources: &Sources::default(), ..*input }).map(drop)
+}
+
 /// What is made for the pod, as a cloud-config.
 fn made(input: &SeedInput<'_>, environment: &str) -> Result<Map<String, Value>, Reason> {
     let mut made = mounts::cloud_config(input.mounts, input.own_disks());

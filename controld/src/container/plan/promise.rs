@@ -1,7 +1,12 @@
-//! What a machine would have, by all that is known without the node: no image, no emulator and no network is asked.
+//! What a machine would have, by all that is known without the node: no image, no emulator and no network is asked, and no
+//! volume is read.
+
+use proto::tap::{Dns, PodNet};
+use uuid::Uuid;
 
 use super::{Draft, Wishes};
 use crate::container::explain::{Made, Root, Said, Setting, explain};
+use crate::container::seed::{self, api};
 use crate::model::error::Result;
 use crate::model::plan::Passed;
 
@@ -10,8 +15,20 @@ use crate::model::plan::Passed;
 /// # Errors
 /// When no node would make it.
 pub(crate) fn promise(wishes: Wishes<'_>) -> Result<Vec<Setting>> {
-    let Wishes { container, annotations, handler, .. } = wishes;
+    let Wishes { sandbox, container, annotations, handler, .. } = wishes;
     let draft = Draft::of(wishes)?;
+    seed::check_unread(seed::Wishes {
+        sandbox,
+        container,
+        annotations,
+        objects: &api::Objects::new(),
+        handler,
+        // Which NICs the pod would have, only its plugins know.
+        net: &PodNet { netns: "/run/netns/x".into(), nics: Vec::new(), dns: Dns::default() },
+        share: draft.share(),
+        disks: &draft.guest_disks(),
+        instance: draft.persistent_root().map(|_| Uuid::nil()),
+    })?;
     let made = Made {
         cpus: draft.cpus,
         memory: draft.memory,

@@ -51,6 +51,12 @@ pub(super) struct GuestFile {
     pub(super) mode: u32,
 }
 
+/// That a pod's own user-data can be put on top of a source's, as far as it goes.
+pub(super) fn check_mergeable(own: &UserData) -> Result<(), Reason> {
+    within("cloud-init user-data", own.as_written().len(), MAX_USER_DATA)?;
+    join::on_top(&join::cloud_config(&Map::new())?, own).map(drop)
+}
+
 // === impl Sources ===
 
 impl Sources {
