@@ -265,13 +265,14 @@ fn lost(input: &SeedInput<'_>, has_keys: bool) -> Vec<String> {
 
 /// What only cloud-init tells a guest of its network: what does not come by DHCP, unless the pod wants none of it.
 fn lost_of_network(input: &SeedInput<'_>) -> Vec<String> {
-    match input.network {
-        NetworkConfig::None => Vec::new(),
-        NetworkConfig::Static => vec!["virtlet.cloud/network-config: static".to_owned()],
-        NetworkConfig::Auto | NetworkConfig::Dhcp => {
-            network::without_dhcp(input.net).map(|nic| format!("addresses of {nic}, which gets no DHCP")).collect()
-        }
+    // What a handler says for all its pods, DHCP does as well.
+    if input.annotations.network_config == Some(NetworkConfig::Static) {
+        return vec!["virtlet.cloud/network-config: static".to_owned()];
     }
+    if input.network == NetworkConfig::None {
+        return Vec::new();
+    }
+    network::without_dhcp(input.net).map(|nic| format!("addresses of {nic}, which gets no DHCP")).collect()
 }
 
 /// Which instance cloud-init takes the machine for: it does once what is to be done once for each.
