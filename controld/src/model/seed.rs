@@ -182,7 +182,7 @@ fn made(input: &SeedInput<'_>, environment: &str) -> Result<Map<String, Value>, 
     let entry = |file: &sources::GuestFile| {
         let mut entry = file.to_entry();
         // Files are written before disks are mounted, which would hide them.
-        if mounts::is_on_disk(&file.path, input.own_disks()) {
+        if mounts::is_on_disk(&file.path, input.mounts, input.own_disks()) {
             entry["defer"] = true.into();
         }
         entry

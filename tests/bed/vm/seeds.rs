@@ -2,6 +2,7 @@
 
 use std::collections::HashMap;
 use std::fs;
+use std::path::Path;
 use std::time::Duration;
 
 use anyhow::{Context as _, Result, ensure};
@@ -145,7 +146,7 @@ fn sources(bed: &Bed) -> Result<()> {
     told("started")?;
     node.cri.start(&id)?;
     let network = node.cri.sandbox(&sandbox)?.network.context("no network")?;
-    let log = std::path::Path::new(&pod.log_directory).join(&container.log_path);
+    let log = Path::new(&pod.log_directory).join(&container.log_path);
     let vm = Vm { machine: node.cri.machine(&id)?, sandbox, container: id, ip: network.ip.parse()?, log, pod };
     let lines = [
         "said started",
@@ -336,6 +337,9 @@ fn cloud_init(bed: &Bed) -> Result<()> {
     let data = volumes.path("empty-dir", "data");
     fs::create_dir_all(data.join("inner"))?;
     fs::write(data.join("file"), "of a directory")?;
+    let below = volumes.mount("empty-dir", "below", "/scratch/below");
+    fs::create_dir_all(&below.host_path)?;
+    fs::write(Path::new(&below.host_path).join("file"), "below a disk")?;
     fs::write(bed.dir.join("one"), "of a file")?;
     let one = Mount {
         container_path: "/etc/one.conf".into(),
@@ -357,6 +361,9 @@ fn cloud_init(bed: &Bed) -> Result<()> {
         )?,
         volumes.fill("configmap", "files", &[("f", "aGVsbG8="), ("f_path", "/srv/f")], "/run/virtlet/seed/files")?,
         volumes.fill("configmap", "site", &[("key", "of a ConfigMap")], "/etc/site")?,
+        // Both below a disk that is empty, which the first one is written to.
+        volumes.fill("configmap", "copied", &[("key", "late")], "/scratch/copied")?,
+        below,
         inner,
         volumes.mount("empty-dir", "data", "/data"),
         volumes.mount("empty-dir", "scratch", "/scratch"),
@@ -377,6 +384,8 @@ fn cloud_init(bed: &Bed) -> Result<()> {
         ("cat /srv/f", "hello"),
         ("cat /data/file", "of a directory"),
         ("cat /etc/one.conf", "of a file"),
+        ("cat /scratch/below/file; findmnt -no FSTYPE /scratch/below", "below a diskvirtiofs"),
+        ("cat /scratch/copied/key; findmnt -no FSTYPE -T /scratch/copied/key", "lateext4"),
         ("echo x >/data/inner/new || echo refused", "refused"),
         ("cat /srv/models/word /srv/parted/word", "models\nparted"),
         ("echo x >/srv/models/new || echo refused", "refused"),

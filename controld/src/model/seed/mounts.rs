@@ -15,6 +15,9 @@ use serde_json::{Map, Value, json};
 pub(super) const MARK: &str = "@virtlet-mount-script@";
 /// Nothing of the node's makes a root or a device in the guest.
 const HARMLESS: &str = "nosuid,nodev";
+/// cloud-init makes all directories before it mounts anything, so what is mounted first hides those below it. mount(8) makes them
+/// anew; systemd does without being told, at later boots.
+const MKDIR: &str = ",X-mount.mkdir";
 /// A share that is not there must not keep the guest from booting, which systemd otherwise has it do for 90 s.
 const PATIENCE: &str = "nofail,x-systemd.device-timeout=10s";
 /// The same of a disk, which is there: a busy guest that is emulated has been seen to take 10 s from its boot to udev's link, and then
@@ -68,7 +71,7 @@ pub(super) fn cloud_config(mounts: &[GuestMount], disks: &[GuestDisk]) -> Map<St
     if !mounts.is_empty() {
         lines.push(json!([SHARE_TAG, SHARE_DIR, "virtiofs", format!("rw,{HARMLESS},{PATIENCE}"), "0", "0"]));
     }
-    lines.extend(tabled.into_iter().map(Place::line));
+    lines.extend(tabled.into_iter().map(|place| place.line(related_to(place, &all).any(|one| place.is_below(one)))));
     let mut commands: Vec<Value> = links.into_iter().filter_map(Place::disk).map(link_command).collect();
     let script = script::of(&scripted);
     if !script.is_empty() {
@@ -84,16 +87,17 @@ pub(super) fn script(mounts: &[GuestMount], disks: &[GuestDisk]) -> String {
     script::of(&in_order(mounts, disks))
 }
 
-fn disk_line(disk: &GuestDisk) -> Value {
+fn disk_line(disk: &GuestDisk, mkdir: &str) -> Value {
     let GuestDisk { link, path, file_system, .. } = disk;
     // What nobody writes to is not to be mended.
     let pass = if disk.read_only { "0" } else { "2" };
-    json!([link, path, file_system, format!("{},{DISK_PATIENCE}", mode(disk.read_only)), "0", pass])
+    json!([link, path, file_system, format!("{},{DISK_PATIENCE}{mkdir}", mode(disk.read_only)), "0", pass])
 }
 
-fn share_line(GuestMount { entry, path, read_only, .. }: &GuestMount) -> Value {
+fn share_line(GuestMount { entry, path, read_only, .. }: &GuestMount, mkdir: &str) -> Value {
     // A bind has the flags of the share, but mount(8) takes away those that are not named when it makes one read-only.
-    let options = format!("bind,{},{HARMLESS},nofail,x-systemd.requires-mounts-for={SHARE_DIR}", mode(*read_only));
+    let mode = mode(*read_only);
+    let options = format!("bind,{mode},{HARMLESS},nofail,x-systemd.requires-mounts-for={SHARE_DIR}{mkdir}");
     json!([format!("{SHARE_DIR}/{entry}"), path, "none", options, "0", "0"])
 }
 
@@ -106,13 +110,12 @@ const fn mode(read_only: bool) -> &'static str {
     if read_only { "ro" } else { "rw" }
 }
 
-/// Whether a file would be on a disk that cloud-init mounts, and that can be written to.
-pub(super) fn is_on_disk(path: &str, disks: &[GuestDisk]) -> bool {
-    let is_above = |disk: &GuestDisk| !disk.is_linked() && Path::new(path).starts_with(&disk.path);
-    // The deepest of them has it.
-    let above =
-        disks.iter().filter(|disk| is_above(disk)).max_by_key(|disk| Path::new(&disk.path).components().count());
-    above.is_some_and(|disk| !disk.read_only)
+/// Whether a file would be on a disk that cloud-init mounts, and that can be written to. One on a volume of the node's is not: it
+/// would stay there.
+pub(super) fn is_on_disk(path: &str, mounts: &[GuestMount], disks: &[GuestDisk]) -> bool {
+    // The deepest above it has it, and of those at one path the volume.
+    let above = in_order(mounts, disks).into_iter().rfind(|place| Path::new(path).starts_with(place.path()));
+    above.and_then(Place::disk).is_some_and(|disk| !disk.is_linked() && !disk.read_only)
 }
 
 /// In the order in which they can be mounted: what is above comes first; beside each other, disks do.
@@ -168,10 +171,15 @@ impl<'a> Place<'a> {
         }
     }
 
-    fn line(self) -> Value {
+    fn is_below(self, other: Self) -> bool {
+        self.path() != other.path() && self.path().starts_with(other.path())
+    }
+
+    fn line(self, is_below: bool) -> Value {
+        let mkdir = if is_below { MKDIR } else { "" };
         match self {
-            Self::Share(mount) => share_line(mount),
-            Self::Disk(disk) => disk_line(disk),
+            Self::Share(mount) => share_line(mount, mkdir),
+            Self::Disk(disk) => disk_line(disk, mkdir),
         }
     }
 }

@@ -65,7 +65,9 @@ pub(super) fn of(all: &[Place<'_>]) -> String {
     }
     for place in all {
         script += &match place {
-            Place::Share(GuestMount { entry, path, .. }) => format!("virtlet_bind {entry} {}\n", quoted(path)),
+            Place::Share(GuestMount { entry, path, read_only, .. }) => {
+                format!("virtlet_bind {entry} {} {}\n", quoted(path), super::mode(*read_only))
+            }
             Place::Disk(disk) => disk_line(disk),
         };
     }
@@ -84,7 +86,7 @@ fn disk_line(disk: &GuestDisk) -> String {
     }
 }
 
-/// Binds have the flags that the share is mounted with.
+/// Binds have the flags that the share is mounted with. What the node has mounted below a volume that is read-only may be writable there.
 fn share() -> String {
     format!(
         "virtlet_share={SHARE_DIR}\n\
@@ -97,7 +99,8 @@ fn share() -> String {
          \t\tmkdir -p \"$(dirname \"$2\")\"\n\
          \t\t[ -e \"$2\" ] || : >\"$2\"\n\
          \tfi\n\
-         \tmount -o bind \"$virtlet_share/$1\" \"$2\"\n\
+         \tmount -o bind \"$virtlet_share/$1\" \"$2\" || return\n\
+         \t[ \"$3\" = rw ] || mount -o remount,bind,ro,{HARMLESS} \"$2\"\n\
          }}\n"
     )
 }

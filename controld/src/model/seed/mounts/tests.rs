@@ -92,9 +92,9 @@ fn what_is_above_or_below_something_of_the_script_is_of_the_script() {
         "virtlet_mount 'data' '/data' ext4 rw",
         "virtlet_mount 'models' '/models' auto rw",
         "virtlet_link 'linked' '/data/linked'",
-        "virtlet_bind 1 '/data/sub'",
-        "virtlet_bind 3 '/models/more'",
-        "virtlet_bind 0 '/data/conf/file'",
+        "virtlet_bind 1 '/data/sub' rw",
+        "virtlet_bind 3 '/models/more' rw",
+        "virtlet_bind 0 '/data/conf/file' rw",
     ];
     assert_eq!(places(&made), (vec![SHARE_DIR, "/database"], calls));
     assert_eq!(made["bootcmd"].as_array().map(Vec::len), Some(1));
@@ -104,10 +104,16 @@ fn what_is_above_or_below_something_of_the_script_is_of_the_script() {
 fn a_file_is_on_the_disk_whose_path_is_the_next_above() {
     let models = GuestDisk { read_only: true, ..disk("models", "/data/models", "auto") };
     let disks = [disk("data", "/data", "ext4"), models, disk("raw", "/raw", "")];
-    for (path, is_on_disk) in
-        [("/data/a", true), ("/data/models/a", false), ("/database/a", false), ("/raw/a", false), ("/etc/a", false)]
-    {
-        assert_eq!(super::is_on_disk(path, &disks), is_on_disk, "{path}");
+    let mounts = [mount(0, "/data/of-node", false, false)];
+    for (path, is_on_disk) in [
+        ("/data/a", true),
+        ("/data/models/a", false),
+        ("/data/of-node/a", false),
+        ("/database/a", false),
+        ("/raw/a", false),
+        ("/etc/a", false),
+    ] {
+        assert_eq!(super::is_on_disk(path, &mounts, &disks), is_on_disk, "{path}");
     }
 }
 
