@@ -147,10 +147,17 @@ fn processes() -> Result<Vec<String>> {
         let value =
             |key| status.lines().find_map(|line: &str| line.strip_prefix(key)).map(str::trim).unwrap_or_default();
         if pid != own && !value("State:").starts_with('Z') {
-            found.push(format!("process {pid} {}", value("Name:")));
+            // tapmanager's helper gives itself its name, and has its parent's for a moment.
+            let is_unnamed = value("Name:") == "tapmanager" && name_of(value("PPid:")) == "tapmanager";
+            let name = if is_unnamed { "tap-spawner" } else { value("Name:") };
+            found.push(format!("process {pid} {name}"));
         }
     }
     Ok(found)
+}
+
+fn name_of(pid: &str) -> String {
+    fs::read_to_string(format!("/proc/{pid}/comm")).unwrap_or_default().trim_end().to_owned()
 }
 
 /// Rules, and chains and tables that have rules or are not the tools' own.
