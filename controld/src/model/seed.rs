@@ -196,7 +196,7 @@ fn made(input: &SeedInput<'_>, environment: &str) -> Result<Map<String, Value>, 
         made.insert("write_files".into(), entries.into());
     }
     // The next pod with this disk has other NICs, and to cloud-init it is the same instance, whose network it would leave as it was.
-    if input.instance.is_some() && input.network != NetworkConfig::None {
+    if input.lasting().is_some() && input.network != NetworkConfig::None {
         made.insert("updates".into(), json!({ "network": { "when": ["boot"] } }));
     }
     Ok(made)
@@ -278,11 +278,11 @@ fn lost_of_network(input: &SeedInput<'_>) -> Vec<String> {
 /// Which instance cloud-init takes the machine for: it does once what is to be done once for each.
 ///
 /// It is the pod's, not the container's, as the root disk is unless the pod says otherwise: a new disk knows no instance. Pods
-/// of one name differ by their UID, so a reused name is another instance. A root disk that outlives its pod has one of its own.
+/// of one name differ by their UID, so a reused name is another instance. A root disk that outlives its pod may have one of its own.
 fn instance_id(input: &SeedInput<'_>) -> String {
-    let SeedInput { pod_name, namespace, uid, annotations, instance, .. } = input;
+    let SeedInput { pod_name, namespace, uid, annotations, .. } = input;
     let given = annotations.meta_data.entries().get("instance-id").and_then(Value::as_str);
-    let of_disk = instance.map(|uuid| uuid.to_string());
+    let of_disk = input.lasting().map(|uuid| uuid.to_string());
     given.map(str::to_owned).or(of_disk).unwrap_or_else(|| format!("{pod_name}.{namespace}.{uid}"))
 }
 
@@ -305,6 +305,13 @@ fn mebibytes(bytes: usize) -> String {
 // === impl SeedInput ===
 
 impl<'a> SeedInput<'a> {
+    /// The instance of a root disk that outlives its pod, where pods after this one can be the same. By ConfigDrive they cannot: cloud-init
+    /// 22.4 ends its setup with an error there when it is to look at the network of an instance that it knows (its data source takes the
+    /// mark that it puts in place of the network for the network). So each pod is another instance, which is told its network anew.
+    fn lasting(&self) -> Option<Uuid> {
+        self.instance.filter(|_| self.kind != SeedKind::ConfigDrive)
+    }
+
     /// Disks that cloud-init is to see to.
     const fn own_disks(&self) -> &'a [GuestDisk] {
         if self.has_agent { &[] } else { self.disks }
