@@ -353,17 +353,25 @@ async fn a_process_of_a_guest_that_was_restarted_is_not_killed() {
     assert_eq!(asked[1]["arguments"], json!({"pid": 8}));
 }
 
+/// A command whose number is 7 runs in the guest of the machine, by QEMU's agent: who waits for it, and the machine's end of the port.
+async fn running(dir: &Path) -> (Arc<Agents>, MachineId, UnixListener, tokio::task::JoinHandle<Result<Output>>) {
+    let id = MachineId::random();
+    let qemu = UnixListener::bind(qemu_socket(dir, id)).expect("binds");
+    let agents = Arc::new(Agents::new(dir.to_owned()));
+    let run = tokio::spawn({
+        let agents = agents.clone();
+        async move { agents.run(anything(id), None).await }
+    });
+    answered(&qemu, &[json!({"return": {"pid": 7}}), json!({"return": {"exited": false}})]).await;
+    (agents, id, qemu, run)
+}
+
 #[tokio::test]
 async fn what_nobody_waits_for_is_killed_if_it_still_runs() {
     let dir = tempfile::tempdir().expect("tempdir");
-    let id = MachineId::random();
-    let qemu = UnixListener::bind(qemu_socket(dir.path(), id)).expect("binds");
-    let agents = Arc::new(Agents::new(dir.path().to_owned()));
-    let running = json!({"return": {"exited": false}});
-    let run = tokio::spawn(async move { agents.run(anything(id), None).await });
-    answered(&qemu, &[json!({"return": {"pid": 7}}), running.clone()]).await;
+    let (_agents, _, qemu, run) = running(dir.path()).await;
     run.abort();
-    let asked = answered(&qemu, &[running, json!({"return": {"pid": 9}})]).await;
+    let asked = answered(&qemu, &[json!({"return": {"exited": false}}), json!({"return": {"pid": 9}})]).await;
     assert_eq!(asked[0]["arguments"], json!({"pid": 7}));
     assert_eq!((&asked[1]["execute"], &asked[1]["arguments"]["arg"][2]), (&json!("guest-exec"), &json!("7")));
 }
@@ -371,12 +379,7 @@ async fn what_nobody_waits_for_is_killed_if_it_still_runs() {
 #[tokio::test]
 async fn a_command_is_killed_although_the_agent_is_busy_at_first() {
     let dir = tempfile::tempdir().expect("tempdir");
-    let id = MachineId::random();
-    let qemu = UnixListener::bind(qemu_socket(dir.path(), id)).expect("binds");
-    let agents = Arc::new(Agents::new(dir.path().to_owned()));
-    let running = json!({"return": {"exited": false}});
-    let run = tokio::spawn(async move { agents.run(anything(id), None).await });
-    answered(&qemu, &[json!({"return": {"pid": 7}}), running.clone()]).await;
+    let (_agents, _, qemu, run) = running(dir.path()).await;
     run.abort();
     // Of a connection that nobody answers, its end is seen: controld has waited long enough.
     let (mut busy, _) = qemu.accept().await.expect("accepts");
@@ -386,7 +389,9 @@ async fn a_command_is_killed_although_the_agent_is_busy_at_first() {
     tokio::time::resume();
     assert!(heard.starts_with(b"\xff{"), "{}", heard.escape_ascii());
     let ended = json!({"return": {"exited": true, "signal": 9}});
-    let asked = answered(&qemu, &[running, json!({"return": {"pid": 9}}), ended.clone(), ended]).await;
+    let asked =
+        answered(&qemu, &[json!({"return": {"exited": false}}), json!({"return": {"pid": 9}}), ended.clone(), ended])
+            .await;
     assert_eq!((&asked[1]["execute"], &asked[1]["arguments"]["arg"][2]), (&json!("guest-exec"), &json!("7")));
     assert_eq!([&asked[2], &asked[3]].map(|asked| &asked["arguments"]["pid"]), [&json!(9), &json!(7)]);
 }
@@ -394,14 +399,7 @@ async fn a_command_is_killed_although_the_agent_is_busy_at_first() {
 #[tokio::test]
 async fn nothing_is_killed_in_a_guest_that_was_rebooted() {
     let dir = tempfile::tempdir().expect("tempdir");
-    let id = MachineId::random();
-    let qemu = UnixListener::bind(qemu_socket(dir.path(), id)).expect("binds");
-    let agents = Arc::new(Agents::new(dir.path().to_owned()));
-    let run = tokio::spawn({
-        let agents = agents.clone();
-        async move { agents.run(anything(id), None).await }
-    });
-    answered(&qemu, &[json!({"return": {"pid": 7}}), json!({"return": {"exited": false}})]).await;
+    let (agents, id, qemu, run) = running(dir.path()).await;
     agents.rebooted(id);
     run.abort();
     assert!(run.await.is_err(), "nobody waits for it");
