@@ -29,11 +29,11 @@ mod soak;
 mod sriov;
 mod vm;
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::sync::LazyLock;
 
-use anyhow::Result;
+use anyhow::{Context as _, Result};
 use tests::case::Case;
 use tests::cell::Links;
 use tests::{cell, guest, handoff, runner, taken};
@@ -92,7 +92,12 @@ fn dispatch(args: Vec<String>) -> Result<ExitCode> {
         [net::DOOMED, step, vmwrapper, plugins] => net::serve_until(step, vmwrapper, plugins)?,
         [guest::FAKE_EMULATOR, ..] => guest::emulate(&args)?,
         [taken::GIVE_AWAY, ..] => taken::give_away(&args)?,
-        _ => return Ok(runner::run(args, &CASES).exit_code()),
+        _ => return Ok(runner::run(args, &CASES, &reports()?).exit_code()),
     }
     Ok(ExitCode::SUCCESS)
+}
+
+/// Where a run leaves its reports: beside this program.
+fn reports() -> Result<PathBuf> {
+    Ok(std::env::current_exe()?.parent().context("this program is nowhere")?.to_owned())
 }

@@ -21,6 +21,7 @@ use nix::sched::{CloneFlags, unshare};
 use crate::case::log_dir;
 use crate::command::sh;
 use crate::config::Config;
+use crate::cost::{self, Cost};
 use crate::sweep;
 use crate::wait::wait_until;
 
@@ -123,6 +124,18 @@ impl Cell {
         let enter = if self.links == Links::Own { ENTER } else { ENTER_WITH_LINKS };
         command.arg(enter).arg(&self.dir).args(words).arg(&self.dir);
         Ok(command)
+    }
+
+    /// What all that ran inside has cost, once the case is over.
+    ///
+    /// # Errors
+    /// When no cgroup counts it.
+    pub(crate) fn cost(&self) -> Result<Cost> {
+        let groups: Vec<_> = hierarchies()?.into_iter().map(|hierarchy| hierarchy.at.join(&self.cgroup)).collect();
+        let processor_s =
+            groups.iter().find_map(|group| cost::processor_s(group)).context("no cgroup counts processor time")?;
+        let peak = groups.iter().find_map(|group| cost::peak(group)).context("no cgroup counts memory")?;
+        Ok(Cost { processor_s, peak_mib: peak >> 20, waits: cost::left(&self.dir) })
     }
 
     /// Looks for what outlived the cell, then removes the cell.

@@ -9,6 +9,8 @@ use anyhow::{Context as _, Result, bail};
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 
+use crate::cost::{Wait, spent};
+
 /// Enough for any tool that the bed calls, on a busy machine.
 pub const TOOL_DEADLINE: Duration = Duration::from_secs(180);
 
@@ -35,6 +37,10 @@ pub fn command(program: impl AsRef<OsStr>, args: impl IntoIterator<Item = impl A
 /// # Errors
 /// When it cannot be started, or is still running at the deadline; it is killed then.
 pub fn finish(command: &mut Command, deadline: Duration) -> Result<Ended> {
+    spent(Wait::Program, || ended(command, deadline))
+}
+
+fn ended(command: &mut Command, deadline: Duration) -> Result<Ended> {
     let shown = show(command);
     let child = command
         .stdin(Stdio::null())

@@ -14,13 +14,17 @@ mod silent;
 mod wire;
 
 use std::sync::{Arc, Mutex, MutexGuard};
+use std::time::Instant;
 
 use anyhow::{Context as _, Result, anyhow};
 
 use crate::case::Case;
 use crate::config::Config;
+use crate::cost::{Cost, Wait};
+use crate::report::{Machine, Report};
+use crate::runner::Ran;
 
-pub use agent::serve;
+pub(crate) use agent::serve;
 use kind::KINDS;
 pub use kind::{Kind, PERIODIC};
 use node::Node;
@@ -28,44 +32,58 @@ use wire::locked;
 
 /// One node of each kind, booted when it is first asked for.
 #[derive(Debug, Default)]
-pub struct OnDemand {
+pub(crate) struct OnDemand {
     places: [Mutex<Place>; KINDS.len()],
     turn: Mutex<()>,
+    report: Arc<Report>,
 }
 
 #[derive(Debug, Default)]
 struct Place {
     /// Once it was asked for.
     node: Option<Result<Arc<Node>, String>>,
+    boot_s: f64,
     /// So many cases are going to ask for it.
     left: usize,
 }
 
 impl OnDemand {
     /// For these cases, with the last of which each node ends: one that idles takes a tenth of a processor.
-    pub fn of<'a>(cases: impl IntoIterator<Item = &'a Case>) -> Self {
-        let nodes = Self::default();
+    pub(crate) fn of<'a>(cases: impl IntoIterator<Item = &'a Case>, report: Arc<Report>) -> Self {
+        let nodes = Self { report, ..Self::default() };
         for place in cases.into_iter().filter_map(|case| nodes.place(Kind::of(case.name)?)) {
             locked(place).left += 1;
         }
         nodes
     }
 
-    /// Runs `case` in the node of `kind`; what it printed.
-    ///
-    /// # Errors
-    /// What the case fails with, and when there is no node or it ended.
-    pub fn run(&self, kind: &'static Kind, case: &Case) -> Result<String> {
-        let place = self.place(kind).context("a kind of node that is in no table")?;
-        let boot = || Node::boot(kind, &Config::from_env()).map(Arc::new).map_err(|failed| format!("{failed:#}"));
+    /// Runs `case` in the node of `kind`, whose boot is a part of what its first case costs.
+    pub(crate) fn run(&self, kind: &'static Kind, case: &Case) -> Ran {
+        let mut booted = None;
+        let boot = || {
+            let begun = Instant::now();
+            let node = Node::boot(kind, &Config::from_env()).map(Arc::new).map_err(|failed| format!("{failed:#}"));
+            booted = Some(begun.elapsed().as_secs_f64());
+            node
+        };
+        let none = |failed| Ran { outcome: Err(failed), cost: Cost::default() };
+        let Some(place) = self.place(kind) else { return none(anyhow!("a kind of node that is in no table")) };
         let node = locked(place).node.get_or_insert_with(boot).clone();
-        let said = node.map_err(|failed| anyhow!("no emulated node: {failed}")).and_then(|node| node.run(case));
+        let mut ran = match node {
+            Ok(node) => node.run(case).unwrap_or_else(none),
+            Err(failed) => none(anyhow!("no emulated node: {failed}")),
+        };
+        ran.cost.waits.extend(booted.map(|seconds| (Wait::Node, seconds)));
         let mut place = locked(place);
+        place.boot_s += booted.unwrap_or_default();
         place.left = place.left.saturating_sub(1);
-        if place.left == 0 {
-            place.node = None;
+        if place.left == 0
+            && let Some(Ok(node)) = place.node.take()
+        {
+            let processor_s = node.processor_s();
+            self.report.add_machine(Machine { tier: kind.tier, boot_s: place.boot_s, processor_s });
         }
-        said
+        ran
     }
 
     fn place(&self, kind: &Kind) -> Option<&Mutex<Place>> {
@@ -74,7 +92,16 @@ impl OnDemand {
 
     /// Waits until no other case runs that has a card to itself, and until the guard is dropped no other one will. The
     /// nodes with cards take turns among themselves: a guest in one of them takes a whole processor.
-    pub fn turn(&self) -> MutexGuard<'_, ()> {
+    pub(crate) fn turn(&self) -> MutexGuard<'_, ()> {
         locked(&self.turn)
     }
+}
+
+/// Runs one case in a node of its kind, which ends with it; what the case printed.
+///
+/// # Errors
+/// What it fails with, and when there is no such node.
+pub fn alone(case: &Case) -> Result<String> {
+    let kind = Kind::of(case.name).context("a case of no node")?;
+    OnDemand::of([case], Arc::default()).run(kind, case).outcome
 }

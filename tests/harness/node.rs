@@ -19,7 +19,7 @@ use crate::http;
 use crate::image_server::{Fault, ImageServer};
 use crate::libvirt::Libvirt;
 use crate::net_node::NetNode;
-use crate::wait::wait_for;
+use crate::wait::{wait_for, wait_guest};
 
 const CONFIG: &str = "/etc/virtlet/controld.toml";
 /// `controld`'s socket.
@@ -242,7 +242,7 @@ impl Vm {
     /// When it does not in time.
     pub fn wait_up(&self) -> Result<()> {
         let mut last = String::new();
-        let up = wait_for(&format!("HTTP answer of {}", self.ip), BOOT_DEADLINE, || match self.info() {
+        let up = wait_guest(&format!("HTTP answer of {}", self.ip), BOOT_DEADLINE, || match self.info() {
             Ok(info) => Ok(Some(info)),
             Err(not_yet) => {
                 last = format!("{not_yet:#}");

@@ -1,13 +1,12 @@
 //! The parent of the cases: runs each in a cell of its own, kills it at its deadline, shows its output if it failed.
 #![expect(clippy::print_stdout, reason = "the end of a test program's report")]
 
-use std::collections::BTreeMap;
-use std::fmt::{self, Write as _};
+use std::fmt::Write as _;
 use std::fs;
 use std::os::unix::process::ExitStatusExt as _;
 use std::path::Path;
 use std::process::{Child, ExitStatus, Stdio};
-use std::sync::{Arc, Mutex, PoisonError, mpsc};
+use std::sync::{Arc, mpsc};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, Result, anyhow, bail};
@@ -18,8 +17,10 @@ use nix::unistd::Pid;
 use crate::case::{Bed, Case, log_dir};
 use crate::cell::{Cell, Links, Share, furnish};
 use crate::config::Config;
+use crate::cost::{self, Cost};
 use crate::emulated::{self, Kind, OnDemand};
 use crate::installed;
+use crate::report::{Report, Row};
 use crate::slots::Slots;
 
 /// Cases of critest begin so. It gives a container a minute to stop, which a guest needs for its boot if too much goes on beside.
@@ -32,86 +33,52 @@ const LOG_MARK: &str = "--- ";
 const REPEATED: (usize, usize) = (2, 4);
 /// And so many characters of each. Several failed cases are to fit into what a person sees of a run.
 const LINE: usize = 300;
-/// So many cases are named because they took longest.
-const SLOWEST: usize = 24;
 
-/// Runs the cases that `args` (of a test program) choose.
-pub fn run(args: Vec<String>, cases: &'static [Case]) -> Conclusion {
+/// What is left when a case is over.
+#[derive(Debug)]
+pub(crate) struct Ran {
+    /// What it printed, or why it failed.
+    pub(crate) outcome: Result<String>,
+    pub(crate) cost: Cost,
+}
+
+/// Runs the cases that `args` (of a test program) choose, and leaves the reports of what they cost in `reports`.
+pub fn run(args: Vec<String>, cases: &'static [Case], reports: &Path) -> Conclusion {
     let mut args = Arguments::from_iter(std::iter::once("bed".to_owned()).chain(args));
+    let report = Arc::new(Report::default());
     // Gone with the last trial at the latest.
-    let nodes = Arc::new(OnDemand::of(cases));
-    let told = Arc::new(Told::default());
+    let nodes = Arc::new(OnDemand::of(cases, Arc::clone(&report)));
     let slots = Arc::new(Slots::of(&mut args, cases.iter().filter(|case| takes_turns(case)).count()));
     let trial = |case: &'static Case| {
-        let (nodes, told, slots) = (Arc::clone(&nodes), Arc::clone(&told), Arc::clone(&slots));
+        let (nodes, report, slots) = (Arc::clone(&nodes), Arc::clone(&report), Arc::clone(&slots));
         Trial::test(case.name, move || {
             let _turn = takes_turns(case).then(|| nodes.turn());
             let _slot = (!takes_turns(case)).then(|| slots.take());
             let begun = Instant::now();
-            let outcome = match Kind::of(case.name) {
+            let Ran { outcome, cost } = match Kind::of(case.name) {
                 Some(kind) => nodes.run(kind, case),
                 None => in_cell(case, Links::Own),
             };
-            let outcome = outcome.map(drop).map_err(|failed| format!("{failed:#}"));
-            told.add(case, begun.elapsed(), outcome.as_ref().err());
-            outcome.map_err(Failed::from)
+            let failed = outcome.err().map(|failed| format!("{failed:#}"));
+            let wall_s = begun.elapsed().as_secs_f64();
+            report.add(Row { case: case.name, failed: failed.as_deref().map(own_words), wall_s, cost });
+            failed.map_or(Ok(()), |failed| Err(Failed::from(failed)))
         })
     };
     // First those that take turns: one after the other they take as long as all others side by side.
     let (turns, others): (Vec<_>, Vec<_>) = cases.iter().partition(|case| takes_turns(case));
+    let list = args.list;
     let conclusion = libtest_mimic::run(&args, turns.into_iter().chain(others).map(trial).collect());
-    print!("{told}");
+    drop(nodes);
+    print!("{report}");
+    if !list && let Err(failed) = report.write(reports) {
+        println!("no report: {failed:#}");
+    }
     conclusion
 }
 
 fn takes_turns(case: &Case) -> bool {
     Kind::of(case.name).is_some_and(Kind::one_at_a_time) || case.name.starts_with(installed::TIER)
-}
-
-/// What a run tells when it is over, so that its last lines are enough: which cases took longest, the number of cases of each tier and
-/// how long they took one after the other, and why cases failed.
-#[derive(Default)]
-struct Told(Mutex<Outcomes>);
-
-#[derive(Default)]
-struct Outcomes {
-    /// By tier: its cases, and the time of all.
-    tiers: BTreeMap<&'static str, (usize, Duration)>,
-    /// Every case, and its time.
-    cases: Vec<(Duration, &'static str)>,
-    /// By case: why.
-    failed: BTreeMap<&'static str, String>,
-}
-
-impl Told {
-    fn add(&self, case: &'static Case, took: Duration, failed: Option<&String>) {
-        let tier = case.name.split("::").next().unwrap_or(case.name);
-        let mut told = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        let (cases, work) = told.tiers.entry(tier).or_default();
-        *cases += 1;
-        *work += took;
-        told.cases.push((took, case.name));
-        if let Some(failed) = failed {
-            told.failed.insert(case.name, own_words(failed));
-        }
-    }
-}
-
-impl fmt::Display for Told {
-    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let mut told = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        told.cases.sort_unstable_by(|one, other| other.cmp(one));
-        for (took, case) in told.cases.iter().take(SLOWEST) {
-            writeln!(out, "longest {case}: {} s", took.as_secs())?;
-        }
-        for (tier, (cases, work)) in &told.tiers {
-            writeln!(out, "tier {tier}: {cases} cases, {} s of work", work.as_secs())?;
-        }
-        for (case, why) in &told.failed {
-            writeln!(out, "failed {case}: {why}")?;
-        }
-        Ok(())
-    }
 }
 
 /// Of what is shown of a failed case, what is not a daemon's log; no more than its beginning and its end.
@@ -134,7 +101,10 @@ fn own_words(shown: &str) -> String {
 /// # Errors
 /// When there is no machine outside.
 pub fn serve(cases: &'static [Case]) -> Result<()> {
-    emulated::serve(|name| in_cell(named(name, cases)?, Kind::of(name).map_or(Links::Own, |kind| kind.links)))
+    emulated::serve(|name| match named(name, cases) {
+        Ok(case) => in_cell(case, Kind::of(name).map_or(Links::Own, |kind| kind.links)),
+        Err(failed) => Ran { outcome: Err(failed), cost: Cost::default() },
+    })
 }
 
 /// Runs `bed WORDS... DIR` in a cell with this process's own output, as the demo does.
@@ -150,27 +120,35 @@ pub fn in_view(words: &[&str], deadline: Duration) -> Result<()> {
     outcome.map_err(|failed| anyhow!("{failed:#}\n{logs}"))
 }
 
-/// What the case printed.
-fn in_cell(case: &Case, links: Links) -> Result<String> {
+fn in_cell(case: &Case, links: Links) -> Ran {
     let share = if case.name.starts_with(CRITEST) { Share::Fourfold } else { Share::Even };
-    let cell = Cell::create(links, share)?;
-    let path = cell.dir().join("output");
-    let output = fs::File::create(&path)?;
-    let child = cell
-        .command(&["case", case.name])?
-        .stdin(Stdio::null())
-        .stdout(output.try_clone()?)
-        .stderr(output)
-        .spawn()
-        .context("failed to start the cell")?;
-    let outcome = outcome(end_of(child, case.deadline));
-    let said = fs::read_to_string(&path)?;
+    match Cell::create(links, share) {
+        Ok(cell) => in_this(cell, case),
+        Err(failed) => Ran { outcome: Err(failed), cost: Cost::default() },
+    }
+}
+
+fn in_this(cell: Cell, case: &Case) -> Ran {
+    let output = cell.dir().join("output");
+    let outcome = started(&cell, case, &output).and_then(|child| outcome(end_of(child, case.deadline)));
+    let said = fs::read_to_string(&output).unwrap_or_default();
     let logs = if outcome.is_err() { tails(&log_dir(cell.dir())) } else { String::new() };
     let keep = outcome.is_err() && Config::from_env().keep;
     let kept = if keep { format!("kept: {}\n", cell.dir().display()) } else { String::new() };
+    let cost = cell.cost();
     let removed = cell.remove(keep);
-    outcome.map_err(|failed| anyhow!("{failed:#}\n{said}{logs}{kept}"))?;
-    removed.map(|()| said)
+    let outcome = outcome.map_err(|failed| anyhow!("{failed:#}\n{said}{logs}{kept}")).and(removed).map(|()| said);
+    match (outcome, cost) {
+        (Ok(_), Err(failed)) => Ran { outcome: Err(failed), cost: Cost::default() },
+        (outcome, cost) => Ran { outcome, cost: cost.unwrap_or_default() },
+    }
+}
+
+fn started(cell: &Cell, case: &Case, output: &Path) -> Result<Child> {
+    let output = fs::File::create(output)?;
+    let mut command = cell.command(&["case", case.name])?;
+    command.stdin(Stdio::null()).stdout(output.try_clone()?).stderr(output);
+    command.spawn().context("failed to start the cell")
 }
 
 /// The child's side: furnishes the cell and runs the case.
@@ -196,7 +174,8 @@ pub fn inside(dir: &Path, work: impl FnOnce(&Bed) -> Result<()>) -> Result<()> {
 fn in_bed(dir: &Path, case: &str, work: impl FnOnce(&Bed) -> Result<()>) -> Result<()> {
     let config = Config::from_env();
     furnish(dir, &config).context("failed to furnish the cell")?;
-    work(&Bed { case: case.to_owned(), config, dir: dir.to_owned() })
+    let done = work(&Bed { case: case.to_owned(), config, dir: dir.to_owned() });
+    done.and(cost::leave(dir))
 }
 
 fn end_of(mut child: Child, deadline: Duration) -> Result<ExitStatus> {

@@ -4,6 +4,8 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Result, anyhow};
 
+use crate::cost::{Wait, spent};
+
 /// Least time between two looks.
 const POLL: Duration = Duration::from_millis(20);
 /// Most time between two looks.
@@ -16,7 +18,11 @@ const RESTS: u32 = 4;
 ///
 /// # Errors
 /// When `deadline` passes (the error names `what`), and whatever `probe` fails with.
-pub fn wait_for<T>(what: &str, deadline: Duration, mut probe: impl FnMut() -> Result<Option<T>>) -> Result<T> {
+pub fn wait_for<T>(what: &str, deadline: Duration, probe: impl FnMut() -> Result<Option<T>>) -> Result<T> {
+    spent(Wait::Event, || asked(what, deadline, probe))
+}
+
+fn asked<T>(what: &str, deadline: Duration, mut probe: impl FnMut() -> Result<Option<T>>) -> Result<T> {
     let end = Instant::now() + deadline;
     loop {
         let begun = Instant::now();
@@ -30,6 +36,14 @@ pub fn wait_for<T>(what: &str, deadline: Duration, mut probe: impl FnMut() -> Re
         // Nobody unparks: it is a wait between two looks at the world.
         std::thread::park_timeout((begun.elapsed() * RESTS).clamp(POLL, LONGEST).min(left));
     }
+}
+
+/// [`wait_for`] for what a guest does once it has booted.
+///
+/// # Errors
+/// As [`wait_for`].
+pub fn wait_guest<T>(what: &str, deadline: Duration, probe: impl FnMut() -> Result<Option<T>>) -> Result<T> {
+    spent(Wait::Guest, || wait_for(what, deadline, probe))
 }
 
 /// [`wait_for`] for a plain condition.

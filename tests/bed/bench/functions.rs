@@ -14,7 +14,7 @@ use serde::Deserialize;
 use serde_json::{Value, json};
 use tests::case::{Bed, Case};
 use tests::command::{command, run, sh};
-use tests::emulated::{Kind, OnDemand};
+use tests::emulated;
 use tests::netns;
 use tests::node::Node;
 use tests::sriov::Card;
@@ -35,8 +35,7 @@ struct Floor {
 }
 
 pub(super) fn rows(_bed: &Bed, _node: &mut Node) -> Result<Vec<Row>> {
-    let kind = Kind::of(CASE.name).context("no such node")?;
-    let said = OnDemand::default().run(kind, &CASE)?;
+    let said = emulated::alone(&CASE)?;
     let line = said.lines().find(|line| line.starts_with('{')).with_context(|| format!("no numbers: {said}"))?;
     let measured: Value = serde_json::from_str(line)?;
     let pairs = |of: &str| -> Result<Vec<Pair>> {

@@ -14,7 +14,7 @@ use tests::command::{Ended, TOOL_DEADLINE, command, finish};
 use tests::cri;
 use tests::image_server::Fault;
 use tests::node::{BOOT_DEADLINE, CRI_SOCKET, Node};
-use tests::wait::wait_for;
+use tests::wait::{wait_for, wait_guest};
 
 const DEADLINE: Duration = Duration::from_secs(480);
 const GRACE: Duration = Duration::from_secs(5);
@@ -79,7 +79,7 @@ fn by_our_agent(bed: &Bed) -> Result<()> {
     let exec = Exec { bed, id: &vm.container };
     // Its seconds are the command's, and not those of a guest that boots.
     exec.prints("exec -s --timeout 5 $id echo up", "up")?;
-    wait_for("our agent", BOOT_DEADLINE, || {
+    wait_guest("our agent", BOOT_DEADLINE, || {
         Ok((exec.shell("exec -i $id true </dev/null")?.code == Some(0)).then_some(()))
     })?;
 
@@ -141,7 +141,7 @@ fn by_qemus_agent(bed: &Bed) -> Result<()> {
     container.linux.get_or_insert_default().security_context = Some(user);
     let vm = node.start_pod(node.pod("qga")?, &container)?;
     let exec = Exec { bed, id: &vm.container };
-    wait_for("QEMU's agent", BOOT_DEADLINE, || Ok((exec.shell("exec -s $id true")?.code == Some(0)).then_some(())))?;
+    wait_guest("QEMU's agent", BOOT_DEADLINE, || Ok((exec.shell("exec -s $id true")?.code == Some(0)).then_some(())))?;
     exec.prints("exec -s $id cat /proc/sys/kernel/ostype", "Linux")?;
     exec.prints("exec $id sh -c 'echo out; echo err >&2' 2>&1 | grep . | sort", "err\nout")?;
     let failed = exec.shell("exec -s $id sh -c 'exit 3'")?;

@@ -17,7 +17,7 @@ use tests::cri;
 use tests::image_server::Fault;
 use tests::loop_device::LoopDevice;
 use tests::node::{BOOT_DEADLINE, Node, Vm};
-use tests::wait::wait_for;
+use tests::wait::{wait_for, wait_guest};
 use tests::world::World;
 
 use super::shell::{exec, prints};
@@ -103,7 +103,7 @@ fn container(bed: &Bed, node: &Node, devices: Vec<Device>) -> Result<ContainerCo
 
 fn boots(bed: &Bed, node: &Node, name: &str, container: &ContainerConfig) -> Result<Vm> {
     let vm = node.start_pod(node.pod(name)?, container)?;
-    wait_for("our agent", BOOT_DEADLINE * 2, || Ok((exec(bed, &vm, "true")?.code == Some(0)).then_some(())))?;
+    wait_guest("our agent", BOOT_DEADLINE * 2, || Ok((exec(bed, &vm, "true")?.code == Some(0)).then_some(())))?;
     Ok(vm)
 }
 

@@ -16,7 +16,7 @@ use tests::cri;
 use tests::image_server::Fault;
 use tests::libvirt::only_qemu;
 use tests::node::{BOOT_DEADLINE, Node, Vm};
-use tests::wait::wait_for;
+use tests::wait::wait_guest;
 
 use super::shell::{exec, prints};
 
@@ -42,7 +42,7 @@ fn emptydir(pod: &PodSandboxConfig, name: &str) -> Result<(PathBuf, Mount)> {
 
 fn boots(bed: &Bed, node: &Node, sandbox: &str, container: &ContainerConfig, pod: &PodSandboxConfig) -> Result<Vm> {
     let vm = node.start_in(sandbox, container, pod)?;
-    wait_for("our agent", BOOT_DEADLINE, || Ok((exec(bed, &vm, "true")?.code == Some(0)).then_some(())))?;
+    wait_guest("our agent", BOOT_DEADLINE, || Ok((exec(bed, &vm, "true")?.code == Some(0)).then_some(())))?;
     Ok(vm)
 }
 

@@ -20,7 +20,7 @@ use tests::image_server::Fault;
 use tests::libvirt::{running_domains, virsh};
 use tests::loop_device::LoopDevice;
 use tests::node::{BOOT_DEADLINE, Node, Vm};
-use tests::wait::{wait_for, wait_until};
+use tests::wait::{wait_guest, wait_until};
 use tonic::{Code, Status};
 
 use super::shell::{exec, prints};
@@ -41,7 +41,7 @@ pub(super) const CASES: &[Case] = &[
 
 fn boots(bed: &Bed, node: &Node, sandbox: &str, container: &ContainerConfig, pod: &PodSandboxConfig) -> Result<Vm> {
     let vm = node.start_in(sandbox, container, pod)?;
-    wait_for("our agent", BOOT_DEADLINE, || Ok((exec(bed, &vm, "true")?.code == Some(0)).then_some(())))?;
+    wait_guest("our agent", BOOT_DEADLINE, || Ok((exec(bed, &vm, "true")?.code == Some(0)).then_some(())))?;
     Ok(vm)
 }
 

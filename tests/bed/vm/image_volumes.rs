@@ -16,7 +16,7 @@ use tests::image_node::STORE;
 use tests::image_server::Fault;
 use tests::node::{BOOT_DEADLINE, CRI_SOCKET, Node, Vm};
 use tests::store_view::StoreView;
-use tests::wait::wait_for;
+use tests::wait::wait_guest;
 
 use super::shell::{exec, prints};
 
@@ -33,7 +33,7 @@ pub(super) fn mount(image: &str, path: &str) -> Mount {
 
 fn boots(bed: &Bed, node: &Node, name: &str, container: &ContainerConfig) -> Result<Vm> {
     let vm = node.start_pod(node.pod(name)?, container)?;
-    wait_for("our agent", BOOT_DEADLINE, || Ok((exec(bed, &vm, "true")?.code == Some(0)).then_some(())))?;
+    wait_guest("our agent", BOOT_DEADLINE, || Ok((exec(bed, &vm, "true")?.code == Some(0)).then_some(())))?;
     Ok(vm)
 }
 

@@ -16,7 +16,7 @@ use tests::command::{TOOL_DEADLINE, command, finish, sh};
 use tests::cri;
 use tests::image_server::Fault;
 use tests::node::{BOOT_DEADLINE, Node, Vm};
-use tests::wait::{wait_for, wait_until};
+use tests::wait::{wait_for, wait_guest, wait_until};
 use tests::world::World;
 
 use super::shell::{exec, prints};
@@ -108,7 +108,7 @@ fn is_refused(bed: &Bed, vm: &Vm, line: &str, why: &str) -> Result<()> {
 
 fn boots(bed: &Bed, node: &Node, mounts: Vec<Mount>) -> Result<Vm> {
     let vm = node.start_pod(node.pod("volumes")?, &container(bed, node, mounts)?)?;
-    wait_for("our agent", BOOT_DEADLINE, || Ok((exec(bed, &vm, "true")?.code == Some(0)).then_some(())))?;
+    wait_guest("our agent", BOOT_DEADLINE, || Ok((exec(bed, &vm, "true")?.code == Some(0)).then_some(())))?;
     Ok(vm)
 }
 

@@ -9,6 +9,8 @@ use std::time::Duration;
 use anyhow::{Context as _, Result};
 
 use super::wire::{Order, Outcome, READY, locked, send};
+use crate::cost::Cost;
+use crate::runner::Ran;
 use crate::wait::wait_for;
 
 /// The node has one port.
@@ -21,7 +23,7 @@ const PORT_DEADLINE: Duration = Duration::from_secs(20);
 ///
 /// # Errors
 /// When there is no wire, or it breaks.
-pub fn serve(run: impl Fn(&str) -> Result<String> + Sync) -> Result<()> {
+pub(crate) fn serve(run: impl Fn(&str) -> Ran + Sync) -> Result<()> {
     // The driver adds its ports when the device has told it of them, and numbers them by device.
     let name = wait_for("virtio-serial port", PORT_DEADLINE, || {
         Ok(fs::read_dir(PORTS)?.next().transpose()?.map(|entry| entry.file_name()))
@@ -31,14 +33,14 @@ pub fn serve(run: impl Fn(&str) -> Result<String> + Sync) -> Result<()> {
     let reads = OpenOptions::new().read(true).write(true).open(Path::new("/dev").join(name))?;
     let writes = Mutex::new(reads.try_clone()?);
     let say = |outcome: &Outcome| send(&mut *locked::<File>(&writes), outcome);
-    say(&Outcome { case: READY.to_owned(), ended: Ok(String::new()) })?;
+    say(&Outcome { case: READY.to_owned(), ended: Ok(String::new()), cost: Cost::default() })?;
     std::thread::scope(|scope| {
         for line in BufReader::new(reads).lines() {
             let Order { case } = serde_json::from_str(&line?)?;
             let (say, run) = (&say, &run);
             scope.spawn(move || {
-                let ended = run(&case).map_err(|failed| format!("{failed:#}"));
-                say(&Outcome { case, ended })
+                let Ran { outcome, cost } = run(&case);
+                say(&Outcome { case, ended: outcome.map_err(|failed| format!("{failed:#}")), cost })
             });
         }
         Ok(())

@@ -10,7 +10,7 @@ use std::sync::{Arc, Mutex};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
-use anyhow::{Context as _, Result, bail};
+use anyhow::{Context as _, Result, anyhow, bail};
 use tempfile::TempDir;
 
 use super::kind::Kind;
@@ -19,6 +19,7 @@ use super::silent;
 use super::wire::{Order, Outcome, READY, locked, send};
 use crate::case::Case;
 use crate::config::Config;
+use crate::runner::Ran;
 use crate::wait::wait_for;
 
 /// 4 s on a quiet machine.
@@ -76,14 +77,23 @@ impl Node {
         }
     }
 
-    /// What the case printed.
-    pub(super) fn run(&self, case: &Case) -> Result<String> {
+    /// What its emulator has used so far; nothing once it has ended.
+    pub(super) fn processor_s(&self) -> f64 {
+        crate::cost::of_process(self.emulator.id()).unwrap_or_default()
+    }
+
+    /// How the case went.
+    ///
+    /// # Errors
+    /// When the node does not say.
+    pub(super) fn run(&self, case: &Case) -> Result<Ran> {
         let (sender, outcome) = mpsc::channel();
         self.waiting.expect(case.name, sender).with_context(|| self.console())?;
         send(&mut *locked(&self.wire), &Order { case: case.name.to_owned() })?;
         match outcome.recv_timeout(case.deadline + GRACE) {
-            Ok(Outcome { ended: Ok(said), .. }) => Ok(said),
-            Ok(Outcome { ended: Err(failed), .. }) => bail!("in the node: {failed}"),
+            Ok(Outcome { ended, cost, .. }) => {
+                Ok(Ran { outcome: ended.map_err(|failed| anyhow!("in the node: {failed}")), cost })
+            }
             Err(RecvTimeoutError::Disconnected) => bail!("the node ended:\n{}", self.console()),
             Err(RecvTimeoutError::Timeout) => {
                 // The cases after this one would each wait for it as long.

@@ -4,6 +4,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use serde::{Deserialize, Serialize};
 
+use crate::cost::Cost;
 pub(super) use crate::json_lines::send;
 
 /// The name of no case, in the first message of the node.
@@ -21,6 +22,7 @@ pub(super) struct Outcome {
     pub(super) case: String,
     /// With what it failed; else what it printed.
     pub(super) ended: Result<String, String>,
+    pub(super) cost: Cost,
 }
 
 pub(super) fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {

@@ -9,6 +9,7 @@ use anyhow::{Result, ensure};
 
 use crate::case::Bed;
 use crate::command::{command, finish};
+use crate::cost::{Wait, spent};
 
 /// Twenty seconds on a quiet machine.
 const DEADLINE: Duration = Duration::from_secs(480);
@@ -61,7 +62,9 @@ impl Image {
         let dir = bed.dir.join(format!("image-{tag}"));
         let mut build = command("bash", [script.as_os_str(), dist.as_os_str(), dir.as_os_str()]);
         let name = format!("virtlet-install:{tag}");
-        let built = finish(build.env("VERSION", tag).env("IMAGE", &name).env("SOURCE_DATE_EPOCH", EPOCH), DEADLINE)?;
+        let built = spent(Wait::Build, || {
+            finish(build.env("VERSION", tag).env("IMAGE", &name).env("SOURCE_DATE_EPOCH", EPOCH), DEADLINE)
+        })?;
         ensure!(built.code == Some(0), "no image: {}", built.stderr);
         Ok(Self {
             archive: dir.join("virtlet-install.tar"),

@@ -13,6 +13,7 @@ use anyhow::{Context as _, Result, bail, ensure};
 use super::wire::{Order, Word, send};
 use crate::case::Bed;
 use crate::command::{command, finish};
+use crate::cost::{Wait, spent};
 use crate::emulated::PERIODIC;
 use crate::wait::wait_for;
 
@@ -107,7 +108,7 @@ impl Machine {
         fs::create_dir_all(bed.logs())?;
         let socket = bed.dir.join("installed.sock");
         let mut frame = Frame { image, disk, logs: bed.logs(), socket, tap: tap.map(str::to_owned), boots: 0 };
-        let running = frame.start()?;
+        let running = spent(Wait::Node, || frame.start())?;
         Ok(Self { frame, running })
     }
 
@@ -161,7 +162,7 @@ impl Machine {
         let emulator = &mut self.running.emulator.0;
         let ended = wait_for("end of the machine's boot", SHUTDOWN_DEADLINE, || Ok(emulator.try_wait()?))?;
         ensure!(ended.success(), "the emulator ended with {ended}");
-        self.running = self.frame.start()?;
+        self.running = spent(Wait::Node, || self.frame.start())?;
         Ok(())
     }
 }

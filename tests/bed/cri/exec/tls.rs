@@ -7,7 +7,7 @@ use tests::case::Bed;
 use tests::cri;
 use tests::node::{BOOT_DEADLINE, Node};
 use tests::peers::tls::{Authority, Signed};
-use tests::wait::wait_for;
+use tests::wait::wait_guest;
 
 use super::{Exec, GRACE};
 
@@ -25,7 +25,7 @@ pub(super) fn sessions(bed: &Bed) -> Result<()> {
     let node = Node::configured(bed, &format!("[streaming]\ncertificate = '{certificate}'\nkey = '{key}'\n"))?;
     let vm = node.start_pod(node.pod("tls")?, &cri::container(&node.pull(bed, "tiny.qcow2")?, [].into()))?;
     let exec = Exec { bed, id: &vm.container };
-    wait_for("QEMU's agent", BOOT_DEADLINE, || Ok((exec.shell("exec -s $id true")?.code == Some(0)).then_some(())))?;
+    wait_guest("QEMU's agent", BOOT_DEADLINE, || Ok((exec.shell("exec -s $id true")?.code == Some(0)).then_some(())))?;
     // crictl insists on a certificate of its own, which the server does not ask for.
     let Signed { certificate, key } = authority.client()?;
     let (certificate, key) = (written("client.crt", &certificate)?, written("client.key", &key)?);
