@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use anyhow::{Result, ensure};
 
-use super::machine::HOST;
+use super::frame::HOST;
 use crate::case::Bed;
 use crate::command::{command, finish};
 

@@ -11,9 +11,13 @@ pub(super) struct Order {
 }
 
 /// What the machine says.
-#[derive(Debug, Serialize, Deserialize)]
+#[derive(Debug, PartialEq, Serialize, Deserialize)]
 pub(super) enum Word {
-    /// It has booted.
+    /// It has booted, and its first hand is there (`tests/guests/installed-root`).
+    Booted,
+    /// And all that its boot starts is started.
+    Settled,
+    /// Its agent runs.
     Up,
     /// A script has ended: with which code, unless a signal ended it, and what it said.
     Ended { code: Option<i32>, said: String },
