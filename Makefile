@@ -59,7 +59,7 @@ host:
 
 # What all of `make test` leaves behind from an empty cache, and what its cases have in /tmp at the most.
 room:
-	@tests/host/room.sh $(CARGO_TARGET_DIR)=$(if $(filter 0,$(CARGO_INCREMENTAL)),10,16) $(VIRTLET_CACHE)/guests=2 $(VIRTLET_CACHE)/peers=2 /tmp=2
+	@tests/host/room.sh $(CARGO_TARGET_DIR)=$(if $(filter 0,$(CARGO_INCREMENTAL)),10,16) $(VIRTLET_CACHE)/guests=3 $(VIRTLET_CACHE)/peers=2 /tmp=2
 
 build: host ## programs into target/dist, stripped, their symbols beside them; PROFILE=dev: quicker, into target/dev
 	@$(locked) \
@@ -98,21 +98,20 @@ demo: PROFILE := dev
 demo: bed ## boots the tiny guest through the CRI socket, shows it, and shows that nothing is left
 	@$(call bed,demo)
 
-# Cases mostly wait: for emulators, leases and deadlines of protocols.
-test: JOBS := --test-threads 4
-# From an empty cache guests and peers take half as long to build as all else takes. They are built beside compilers and unit
-# tests, and with what these leave of the processors; and the tier `net`, which needs few of them, does not wait for the rest.
-test: room host ## unit tests, then every tier of the bed, then ten seconds of each fuzz target
+# What is tested is built as what is worked on: a release build takes three times as long, and shows nothing that this does not.
+test: PROFILE := dev
+# From an empty cache guests and peers take half as long to build as all else takes. They are built beside compilers, unit tests and
+# fuzz targets, and with what these leave of the processors; and the tier `net`, which needs few of them, does not wait for the rest.
+test: room host ## unit tests, ten seconds of each fuzz target, then every tier of the bed
 	@mkdir -p target; tests/peers/build.sh cni >/dev/null; \
 	set -m; trap 'kill -- $$(jobs -p | sed s/^/-/) 2>/dev/null || :' EXIT; \
 	nice -n 19 tests/guests/build.sh >/dev/null 2>target/guests.log & guests=$$!; \
 	nice -n 19 tests/peers/build.sh >/dev/null 2>target/peers.log & peers=$$!; \
-	$(MAKE) --no-print-directory test-unit test-root bed; \
-	others=; [ -z "$$(jobs -r)" ] || { $(MAKE) --no-print-directory test-net; others='--skip net::'; }; \
+	$(MAKE) --no-print-directory PROFILE=$(PROFILE) test-unit test-root fuzz bed TIME=10; \
+	others=; [ -z "$$(jobs -r)" ] || { $(MAKE) --no-print-directory PROFILE=$(PROFILE) test-net; others='--skip net::'; }; \
 	[ -z "$$(jobs -r)" ] || echo 'guests and peers are still being built: target/guests.log, target/peers.log'; \
 	wait $$guests || { cat target/guests.log; exit 1; }; wait $$peers || { cat target/peers.log; exit 1; }; \
-	$(call bed,$(JOBS) $$others)
-	@$(MAKE) --no-print-directory fuzz TIME=10
+	$(call bed,$$others)
 
 fuzz: host ## runs every fuzz target for TIME=60 seconds; TARGETS='dhcp4 spdy' is less
 	@$(locked) \
@@ -153,9 +152,8 @@ test-sriov: GUESTS := tiny-vf node
 test-iommufd: GUESTS := tiny-vf node-new
 test-installed: GUESTS := tiny installed installed-13
 test-installed: PEERS := kubelet apiserver controllers
-test-net test-node test-image: JOBS := --test-threads 4
 test-net test-node test-sriov test-iommufd test-installed test-vm test-restart test-soak test-cri test-kubelet test-image test-mapping test-seed: bed ## one tier of the bed; CASE=part of a name for less
-	@$(call bed,$(JOBS) $(@:test-%=%)::$(CASE))
+	@$(call bed,$(@:test-%=%)::$(CASE))
 
 soak: GUESTS := tiny
 soak: PEERS := cni

@@ -1,18 +1,45 @@
-//! How many cases run at a time: fewer than there are threads, since some threads only wait for the turn of their case.
+//! How many cases run at a time: as many as keep the processors busy.
 //!
-//! The case whose turn it is has a place of its own. All of these run one after the other, so nothing takes longer than they do
-//! together, and none is to wait for a place as well.
+//! Some cases compute, as their guests are emulated; others mostly wait for leases and deadlines of protocols. So a few run at a time in
+//! any case, and one more each time that a processor was idle, up to a limit. Fewer run than there are threads, since some threads only
+//! wait for the turn of their case. The case whose turn it is has a place of its own: all of these run one after the other, and none is
+//! to wait for a place as well.
 
+use std::fs;
 use std::num::NonZero;
 use std::sync::{Condvar, Mutex, PoisonError};
+use std::time::{Duration, Instant};
 
 use libtest_mimic::Arguments;
 
-/// As many as cases may run at a time.
+/// Between two looks at the processors. A case that was started is seen at the next one.
+const LOOK: Duration = Duration::from_secs(1);
+/// One more case runs if so much of all processors was idle.
+const ROOM: f64 = 0.2;
+/// So many times as many cases as there are processors, at the most: each has a node of its own, in memory and on the disk.
+const MOST: usize = 5;
+
+/// Cases that run, and the processors' time when it was last looked at.
 #[derive(Debug)]
 pub(crate) struct Slots {
-    free: Mutex<usize>,
-    freed: Condvar,
+    running: Mutex<Running>,
+    changed: Condvar,
+    least: usize,
+    most: usize,
+}
+
+#[derive(Debug)]
+struct Running {
+    cases: usize,
+    looked: Instant,
+    times: Option<Times>,
+}
+
+/// Of all processors, in ticks, as `/proc/stat` counts them.
+#[derive(Debug, Clone, Copy, PartialEq)]
+struct Times {
+    idle: f64,
+    all: f64,
 }
 
 /// Held while a case runs.
@@ -20,28 +47,85 @@ pub(crate) struct Slots {
 pub(crate) struct Slot<'a>(&'a Slots);
 
 impl Slots {
-    /// As many as `args` say, or as there are processors, with a place for one of the `waiting` cases among them; and in `args`
-    /// threads besides, for these.
+    /// As many as `args` say, and as said above if these say nothing, with a place for one of the `waiting` cases among them; and in
+    /// `args` threads besides, for these.
     pub(crate) fn of(args: &mut Arguments, waiting: usize) -> Self {
-        let processors = || std::thread::available_parallelism().map_or(1, NonZero::get);
-        let at_once = args.test_threads.unwrap_or_else(processors);
-        let places = at_once.saturating_sub(waiting.min(1)).max(1);
-        args.test_threads = Some(places + waiting);
-        Self { free: Mutex::new(places), freed: Condvar::new() }
+        let processors = std::thread::available_parallelism().map_or(1, NonZero::get);
+        let (least, most) = args.test_threads.map_or((processors * 2, processors * MOST), |threads| (threads, threads));
+        let [least, most] = [least, most].map(|places| places.saturating_sub(waiting.min(1)).max(1));
+        args.test_threads = Some(most + waiting);
+        let running = Running { cases: 0, looked: Instant::now(), times: times() };
+        Self { running: Mutex::new(running), changed: Condvar::new(), least, most }
     }
 
     /// Waits for one.
     pub(crate) fn take(&self) -> Slot<'_> {
-        let free = self.free.lock().unwrap_or_else(PoisonError::into_inner);
-        let mut free = self.freed.wait_while(free, |free| *free == 0).unwrap_or_else(PoisonError::into_inner);
-        *free -= 1;
+        let mut running = self.running.lock().unwrap_or_else(PoisonError::into_inner);
+        while running.cases >= self.least && !(running.cases < self.most && running.there_is_room()) {
+            running = self.changed.wait_timeout(running, LOOK).unwrap_or_else(PoisonError::into_inner).0;
+        }
+        running.cases += 1;
         Slot(self)
+    }
+}
+
+impl Running {
+    /// Whether processors were idle since the last look, which was long enough ago.
+    fn there_is_room(&mut self) -> bool {
+        if self.looked.elapsed() < LOOK {
+            return false;
+        }
+        self.looked = Instant::now();
+        let (before, now) = (self.times, times());
+        self.times = now;
+        before.zip(now).is_some_and(|(before, now)| now.idle_since(before) >= ROOM)
+    }
+}
+
+impl Times {
+    fn idle_since(self, before: Self) -> f64 {
+        (self.idle - before.idle) / (self.all - before.all).max(1.0)
     }
 }
 
 impl Drop for Slot<'_> {
     fn drop(&mut self) {
-        *self.0.free.lock().unwrap_or_else(PoisonError::into_inner) += 1;
-        self.0.freed.notify_one();
+        self.0.running.lock().unwrap_or_else(PoisonError::into_inner).cases -= 1;
+        self.0.changed.notify_one();
+    }
+}
+
+fn times() -> Option<Times> {
+    parsed(&fs::read_to_string("/proc/stat").ok()?)
+}
+
+/// The first line is `cpu user nice system idle iowait irq softirq steal ...` (proc(5)). Guests' time is in `user` as well.
+fn parsed(stat: &str) -> Option<Times> {
+    let ticks: Vec<f64> = stat.lines().next()?.split_whitespace().skip(1).take(8).flat_map(str::parse).collect();
+    Some(Times { idle: ticks.get(3)? + ticks.get(4)?, all: ticks.iter().sum() })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn idle_time_is_that_without_work_and_that_of_waiting_for_disks() {
+        let before = parsed("cpu  100 0 100 300 100 0 0 0 7 7\ncpu0 1 1 1 1\n").unwrap();
+        let now = parsed("cpu  150 0 110 320 120 0 0 0 57 7\ncpu0 1 1 1 1\n").unwrap();
+
+        assert_eq!(before, Times { idle: 400.0, all: 600.0 });
+        assert!((now.idle_since(before) - 0.4).abs() < 1e-9);
+        assert_eq!(parsed("intr 1 2 3"), None);
+    }
+
+    #[test]
+    fn as_many_run_as_were_asked_for() {
+        let mut args = Arguments { test_threads: Some(3), ..Arguments::default() };
+        let slots = Slots::of(&mut args, 5);
+
+        let _two = (slots.take(), slots.take());
+        let running = slots.running.lock().unwrap();
+        assert_eq!((running.cases, slots.least, slots.most, args.test_threads), (2, 2, 2, Some(7)));
     }
 }
