@@ -7,6 +7,7 @@
 //! - `jail` (feature): limits and filters of system calls for a process that confines itself.
 //! - [`keyed_mutex`]: one change at a time for each object.
 //! - `log` (feature): what a daemon logs, on stderr or in the journal.
+//! - `logged` (feature): what a test's work writes to the log.
 //! - `manual` (feature): man pages and completions of a program, from its command line.
 //! - [`off_reactor`]: work that blocks, kept off the threads that serve everybody.
 //! - [`quantity`]: Kubernetes quantities as bytes.
@@ -23,6 +24,8 @@ pub mod jail;
 pub mod keyed_mutex;
 #[cfg(feature = "log")]
 pub mod log;
+#[cfg(feature = "logged")]
+pub mod logged;
 #[cfg(feature = "manual")]
 pub mod manual;
 pub mod off_reactor;

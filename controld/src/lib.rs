@@ -19,8 +19,6 @@ pub mod container;
 pub mod daemon;
 pub mod hypervisor;
 pub mod images;
-#[cfg(test)]
-mod logged;
 pub mod manifest;
 pub mod model;
 pub mod orphans;
@@ -28,3 +26,6 @@ pub mod sandbox;
 pub mod store;
 pub mod tap;
 pub mod volumes;
+
+#[cfg(test)]
+use common::logged;

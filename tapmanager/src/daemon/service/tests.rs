@@ -3,6 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use common::logged::Lines;
 use proto::tap::{
     Arm, Attach, CollectReport, HandoffRequest, List, MAX_MESSAGE, PodPhase, VfClaim, VfPage, VfRequest, decode_reply,
     encode_request,
@@ -22,7 +23,6 @@ use crate::pod::Operations;
 use crate::pod::tests::fake::Fake;
 use crate::pod::tests::{names, settings};
 use crate::rpc::Handler as _;
-use crate::span::tests::Log;
 use crate::vf::ClaimNotes;
 
 /// For what needs no plugin.
@@ -139,14 +139,14 @@ async fn a_token_is_spent_even_if_the_taps_do_not_open() {
 
 #[tokio::test]
 async fn a_line_of_the_log_names_the_pod_of_its_request() {
-    let (log, _guard) = Log::start();
+    let (lines, _logs) = Lines::of_this_thread();
     let house = House::new();
     house.attach().await;
     let token = house.arm().await;
-    log.assert_line(r#" request{request="arm" namespace="default" name="vm" pod="p1"}: "#, "armed");
+    lines.assert_line(r#" request{request="arm" namespace="default" name="vm" pod="p1"}: "#, "armed");
     house.world.fail("open_taps", &[]);
     house.get(token).expect_err("fails");
-    log.assert_line(r#" pod{namespace="default" name="vm" pod="p1"}: "#, "hand-off failed");
+    lines.assert_line(r#" pod{namespace="default" name="vm" pod="p1"}: "#, "hand-off failed");
 }
 
 #[tokio::test]

@@ -1,7 +1,8 @@
 //! Restarts of the daemon while something hangs, or is not understood.
 
+use common::logged::Lines;
+
 use super::*;
-use crate::span::tests::Log;
 
 /// As [`House::put`] takes it.
 fn whole(state: &mut fake::State, netns: &Path) {
@@ -78,11 +79,11 @@ async fn a_pod_that_is_being_recovered_is_waited_for_and_never_unknown() {
 
 #[tokio::test]
 async fn a_line_of_the_log_names_the_pod_of_the_record() {
-    let (log, _guard) = Log::start();
+    let (lines, _logs) = Lines::of_this_thread();
     let house = House::new();
     house.put("p1", PodPhase::Attached, whole);
     house.come_back().await.pods.recovered().await;
-    log.assert_line(r#" pod{namespace="default" name="vm-p1" pod="p1"}: "#, "pod is served again");
+    lines.assert_line(r#" pod{namespace="default" name="vm-p1" pod="p1"}: "#, "pod is served again");
 }
 
 #[tokio::test]

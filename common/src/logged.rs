@@ -1,8 +1,9 @@
-//! What a test's work writes to the log.
+//! What a test's work writes to the log, by thread: tests run beside each other. Tests of the daemons call it; no program has it.
 
 use std::io;
 use std::sync::{Arc, LazyLock, Mutex};
 
+use tracing::level_filters::LevelFilter;
 use tracing::subscriber::{DefaultGuard, NoSubscriber};
 use tracing::{Dispatch, Subscriber};
 
@@ -12,24 +13,36 @@ static OTHERS: LazyLock<[Dispatch; 2]> = LazyLock::new(|| [(); 2].map(|()| Dispa
 
 /// The lines so far.
 #[derive(Debug, Clone, Default)]
-pub(crate) struct Lines(Arc<Mutex<Vec<u8>>>);
+pub struct Lines(Arc<Mutex<Vec<u8>>>);
 
 impl Lines {
     /// Has all that this thread logs written here, as long as the guard lives.
-    pub(crate) fn of_this_thread() -> (Self, DefaultGuard) {
+    #[must_use]
+    pub fn of_this_thread() -> (Self, DefaultGuard) {
         let lines = Self::default();
         let guard = tracing::subscriber::set_default(lines.subscriber());
         (lines, guard)
     }
 
-    pub(crate) fn text(&self) -> String {
+    /// # Panics
+    /// If the test has.
+    #[must_use]
+    pub fn text(&self) -> String {
         String::from_utf8(self.0.lock().expect("no panic").clone()).expect("UTF-8")
+    }
+
+    /// # Panics
+    /// Unless there is a line that has both.
+    pub fn assert_line(&self, span: &str, message: &str) {
+        let text = self.text();
+        assert!(text.lines().any(|line| line.contains(span) && line.contains(message)), "{span} {message}: {text}");
     }
 
     fn subscriber(&self) -> impl Subscriber + Send + Sync + 'static {
         LazyLock::force(&OTHERS);
         let lines = self.clone();
-        tracing_subscriber::fmt().with_ansi(false).with_writer(move || lines.clone()).finish()
+        let format = tracing_subscriber::fmt().with_max_level(LevelFilter::DEBUG).with_ansi(false);
+        format.with_writer(move || lines.clone()).finish()
     }
 }
 
@@ -45,7 +58,7 @@ impl io::Write for Lines {
 }
 
 /// What `work` logs.
-pub(crate) fn logged(work: impl FnOnce()) -> String {
+pub fn logged(work: impl FnOnce()) -> String {
     let (lines, guard) = Lines::of_this_thread();
     work();
     drop(guard);
