@@ -16,6 +16,7 @@ use crate::case::Bed;
 use crate::command::{command, run, sh};
 use crate::cri::Cri;
 use crate::daemon::Daemon;
+use crate::peers::disk::sum;
 use crate::wait::wait_for;
 
 const READY_DEADLINE: Duration = Duration::from_secs(30);
@@ -136,8 +137,7 @@ pub fn archive(dir: &Path, name: &str, program: &Path, words: &[&str]) -> Result
     fs::copy(program, parts.join("pause"))?;
     let layer = parts.join("layer.tar");
     sh(&format!("tar -C {} -cf {} pause", parts.display(), layer.display()))?;
-    let summed = sh(&format!("sha256sum {}", layer.display()))?;
-    let digest = summed.split_whitespace().next().context("no digest of the layer")?;
+    let digest = sum("sha256sum", &layer)?;
     let config = json!({
         "architecture": "amd64", "os": "linux", "config": {"Entrypoint": ["/pause"], "Cmd": words},
         "rootfs": {"type": "layers", "diff_ids": [format!("sha256:{digest}")]}, "history": [],

@@ -14,6 +14,7 @@ use tests::image_server::Fault;
 use tests::libvirt::virsh;
 use tests::loop_device::LoopDevice;
 use tests::node::{Node, Vm};
+use tests::peers::disk::sum;
 use tests::wait::{wait_for, wait_until};
 use tonic::Status;
 
@@ -89,18 +90,13 @@ impl Volume {
     }
 
     fn hash(&self) -> Result<String> {
-        sha256(&format!("{}", self.device.node().display()))
+        sum("sha256sum", self.device.node())
     }
 
     /// Whether nobody has it for themselves.
     fn is_free(&self) -> bool {
         OpenOptions::new().read(true).custom_flags(nix::libc::O_EXCL).open(self.device.node()).is_ok()
     }
-}
-
-fn sha256(file: &str) -> Result<String> {
-    let line = sh(&format!("sha256sum {file}"))?;
-    Ok(line.split_whitespace().next().context("no hash")?.to_owned())
 }
 
 fn container(image: &str, root: Device) -> ContainerConfig {
@@ -147,7 +143,7 @@ fn outlives(bed: &Bed) -> Result<()> {
 
     let vm = node.start_pod(node.pod("first")?, &container(&image, volume.root("mrw")))?;
     let header = volume.ready()?;
-    ensure!(header.image == sha256(&file.display().to_string())?, "another image: {header:?}");
+    ensure!(header.image == sum("sha256sum", &file)?, "another image: {header:?}");
     let uuid = hyphened(&header.uuid);
     ensure_guest(&vm, 1, &uuid)?;
     let said = xml(&vm)?;
