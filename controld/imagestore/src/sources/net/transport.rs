@@ -10,6 +10,7 @@ use sha2::{Digest as _, Sha256};
 
 use super::proxy::Proxy;
 use super::tls::{CertificateSpec, Identity};
+use crate::digest::hex;
 
 /// A profile as it is written down. The default is how everybody is spoken to.
 #[derive(Clone, PartialEq, Eq, Default)]
@@ -47,7 +48,7 @@ impl TransportSpec {
 
 /// So much of a SHA-256 that nobody finds another text for it by accident.
 pub(super) fn short_digest(bytes: &[u8]) -> String {
-    Sha256::digest(bytes)[..16].iter().map(|byte| format!("{byte:02x}")).collect()
+    hex(&Sha256::digest(bytes)[..16])
 }
 
 /// Where a profile's proxy is from.

@@ -11,6 +11,7 @@ use serde::Deserialize;
 use sha2::{Digest as _, Sha256, Sha512};
 
 use super::reference::strong;
+use crate::digest::hex;
 use crate::error::printable;
 use crate::sources::provider::{HashAlg, ImageHash, Platform};
 
@@ -188,7 +189,7 @@ pub(super) fn check_digest(bytes: &[u8], expected: Option<&ImageHash>) -> Result
         HashAlg::Sha512 => Sha512::digest(bytes).to_vec(),
         _ => Sha256::digest(bytes).to_vec(),
     };
-    let hex: String = sum.iter().map(|byte| format!("{byte:02x}")).collect();
+    let hex = hex(&sum);
     let alg = if alg == HashAlg::Sha512 { alg } else { HashAlg::Sha256 };
     let actual = ImageHash::new(alg, &hex).map_err(|_| weak(&hex))?;
     match expected {

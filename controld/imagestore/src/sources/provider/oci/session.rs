@@ -20,6 +20,7 @@ use url::form_urlencoded::Serializer;
 use super::challenge::{self, Challenge};
 use super::login;
 use super::reference::Reference;
+use crate::digest::hex;
 use crate::sources::net::{Ask, Auth, Client, FetchError, Opened, Request, Small, Transport};
 use crate::sources::provider::ProviderError;
 
@@ -111,7 +112,7 @@ impl Session {
             Some(Auth::Basic { user, password }) => format!("basic {}:{user}{password}", user.len()),
             Some(Auth::Bearer(token)) => format!("bearer {token}"),
         };
-        let who: String = Sha256::digest(who).iter().map(|byte| format!("{byte:02x}")).collect();
+        let who = hex(&Sha256::digest(who));
         Self {
             provider: provider.to_owned(),
             client: client.clone(),
