@@ -7,7 +7,7 @@ use std::process::Command;
 
 use imagestore::{DiskFormat, ErrorKind, Protocol, Store};
 
-use crate::rig::{Bed, Server, disk, hex, names};
+use crate::rig::{Bed, Server, disk, hex, names, sha512};
 
 const MEBIBYTE: usize = 1 << 20;
 
@@ -120,9 +120,8 @@ async fn a_digest_is_held_to() {
 
 #[tokio::test]
 async fn a_sha512_digest_is_held_to_and_remembered() {
-    use sha2::{Digest, Sha512};
     let image = disk(1, 4096);
-    let sum: String = Sha512::digest(&image).iter().map(|byte| format!("{byte:02x}")).collect();
+    let sum = sha512(&image);
     let server = Server::plain(move |call| call.ok(&image));
     let bed = Bed::new(&server.url("/x"));
     let error = bed.store.pull(&format!("img@sha512:{}", "0".repeat(128))).await.expect_err("other bytes");

@@ -5,9 +5,8 @@ use std::process::Command;
 
 use imagestore::{Declared, DiskFormat, ErrorKind, ForeignFormat};
 use serde_json::json;
-use sha2::{Digest, Sha256, Sha512};
 
-use crate::rig::{Bed, Server, chain, hex, names};
+use crate::rig::{Bed, Server, chain, hex, names, sha512};
 
 const DISK: usize = 4 << 20;
 
@@ -90,7 +89,7 @@ struct Cloud {
 impl Cloud {
     /// The image's record is said to have that format, and the SHA-512 of `promised`.
     fn new(image: Vec<u8>, promised: &[u8], disk_format: &str, convert: &[ForeignFormat]) -> Self {
-        let hash = Sha512::digest(promised).iter().map(|byte| format!("{byte:02x}")).collect::<String>();
+        let hash = sha512(promised);
         let record = json!({
             "id": "71c675ab-d94f-49cd-a114-e12490b328d9", "name": "cirros", "status": "active",
             "disk_format": disk_format, "container_format": "bare", "size": image.len(),
@@ -205,7 +204,7 @@ async fn the_same_bytes_as_another_format_are_judged_anew() {
 async fn what_may_not_be_converted_is_refused() {
     let (image, _) = vmdk();
     let digest = hex(&image);
-    let wrong = Sha256::digest(b"other").iter().map(|byte| format!("{byte:02x}")).collect::<String>();
+    let wrong = hex(b"other");
     let text = b"# Disk DescriptorFile\nversion=1\nRW 1 FLAT \"/etc/passwd\" 0\n".to_vec();
     let mut other = image.clone();
     other[0] ^= 1;

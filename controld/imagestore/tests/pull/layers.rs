@@ -7,9 +7,8 @@ use std::time::Duration;
 use imagestore::provider::ProviderConfig;
 use imagestore::{Config, ErrorKind, GcOptions, Image, ImageId, Layers, Offline, PullRequest};
 use serde_json::json;
-use sha2::{Digest, Sha512};
 
-use crate::rig::{Bed, Server, chain, disk, hex, names};
+use crate::rig::{Bed, Server, chain, disk, hex, names, sha512};
 
 /// Files of a server, which may change.
 type Files = Arc<Mutex<BTreeMap<String, Vec<u8>>>>;
@@ -27,10 +26,6 @@ fn layer(seed: u8, parent: &str, format: &str) -> Vec<u8> {
         put(112, format.as_bytes());
     }
     image
-}
-
-fn sha512(bytes: &[u8]) -> String {
-    Sha512::digest(bytes).iter().map(|byte| format!("{byte:02x}")).collect()
 }
 
 /// A server of Lago repositories.

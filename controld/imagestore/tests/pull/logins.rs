@@ -3,13 +3,8 @@
 use std::fs;
 
 use serde_json::json;
-use sha2::{Digest as _, Sha512};
 
-use crate::rig::{Bed, Server, disk};
-
-fn sha512(bytes: &[u8]) -> String {
-    Sha512::digest(bytes).iter().map(|byte| format!("{byte:02x}")).collect()
-}
+use crate::rig::{Bed, Server, disk, sha512};
 
 #[tokio::test]
 async fn a_login_of_a_mirror_goes_to_its_server_and_no_other() {

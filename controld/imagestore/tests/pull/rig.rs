@@ -10,7 +10,7 @@ use std::time::Duration;
 use common::Chain;
 use imagestore::{Config, Store};
 use rustls::pki_types::{PrivateKeyDer, PrivatePkcs8KeyDer};
-use sha2::{Digest, Sha256};
+use sha2::{Digest, Sha256, Sha512};
 
 /// The way to the client, encrypted or not.
 pub(crate) trait Stream: Read + Write {}
@@ -294,6 +294,15 @@ pub(crate) fn disk(seed: u8, length: usize) -> Vec<u8> {
     image
 }
 
+/// SHA-256.
 pub(crate) fn hex(bytes: &[u8]) -> String {
-    Sha256::digest(bytes).iter().map(|byte| format!("{byte:02x}")).collect()
+    hex_of::<Sha256>(bytes)
+}
+
+pub(crate) fn sha512(bytes: &[u8]) -> String {
+    hex_of::<Sha512>(bytes)
+}
+
+fn hex_of<D: Digest>(bytes: &[u8]) -> String {
+    D::digest(bytes).iter().map(|byte| format!("{byte:02x}")).collect()
 }
