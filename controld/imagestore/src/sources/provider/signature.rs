@@ -137,8 +137,24 @@ pub fn verify_detached(document: &[u8], signature: &[u8], keys: &KeyRing) -> Res
     verify(document, &signatures(signature)?, SignatureType::Binary, keys)
 }
 
+/// Whom a provider believes: the keys of its `keyring`, or nobody's if it is said to take what nobody signed.
+pub(super) fn keys_of(
+    provider: &str,
+    keyring: Option<&Path>,
+    fingerprint: Option<&str>,
+    insecure: bool,
+) -> Result<Option<KeyRing>, ProviderError> {
+    let wrong = |cause: &'static str| ProviderError::Config { provider: provider.to_owned(), cause: cause.into() };
+    match (keyring, insecure) {
+        (Some(file), false) => read(provider, file, fingerprint).map(Some),
+        (None, true) => Ok(None),
+        (None, false) => Err(wrong("name a `keyring`, or say `insecure` to take what nobody signed")),
+        (Some(_), true) => Err(wrong("`keyring` and `insecure` contradict each other")),
+    }
+}
+
 /// The keys in a provider's file; the one of a fingerprint alone, if there is one.
-pub(super) fn keys_of(provider: &str, file: &Path, fingerprint: Option<&str>) -> Result<KeyRing, ProviderError> {
+fn read(provider: &str, file: &Path, fingerprint: Option<&str>) -> Result<KeyRing, ProviderError> {
     let bytes = std::fs::read(file).map_err(|cause| ProviderError::File { path: file.to_owned(), cause })?;
     let keys = KeyRing::parse(&bytes).and_then(|keys| match fingerprint {
         Some(fingerprint) => keys.pinned(fingerprint),

@@ -144,12 +144,7 @@ impl Simplestreams {
         memory: Option<PathBuf>,
     ) -> Result<Self, ProviderError> {
         let wrong = |cause: &'static str| ProviderError::Config { provider: id.to_owned(), cause: cause.into() };
-        let keys = match (&config.keyring, config.insecure) {
-            (Some(file), false) => Some(keys_of(id, file, config.fingerprint.as_deref())?),
-            (None, true) => None,
-            (None, false) => return Err(wrong("name a `keyring`, or say `insecure` to take what nobody signed")),
-            (Some(_), true) => return Err(wrong("`keyring` and `insecure` contradict each other")),
-        };
+        let keys = keys_of(id, config.keyring.as_deref(), config.fingerprint.as_deref(), config.insecure)?;
         if !matches!(config.uri.scheme(), "http" | "https") {
             return Err(wrong("`uri` must be an http or https URL"));
         }

@@ -122,12 +122,8 @@ impl VirtBuilder {
         memory: Option<PathBuf>,
     ) -> Result<Self, ProviderError> {
         let wrong = |cause: &'static str| ProviderError::Config { provider: id.to_owned(), cause: cause.into() };
-        let keys = match (&config.keyring, config.insecure) {
-            (Some(file), false) => Some(signature::keys_of(id, file, config.fingerprint.as_deref())?),
-            (None, true) => None,
-            (None, false) => return Err(wrong("name a `keyring`, or say `insecure` to take what nobody signed")),
-            (Some(_), true) => return Err(wrong("`keyring` and `insecure` contradict each other")),
-        };
+        let (keyring, fingerprint) = (config.keyring.as_deref(), config.fingerprint.as_deref());
+        let keys = signature::keys_of(id, keyring, fingerprint, config.insecure)?;
         if keys.is_none() && config.fingerprint.is_some() {
             return Err(wrong("a `fingerprint` needs a `keyring` with its key"));
         }
