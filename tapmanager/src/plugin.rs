@@ -53,7 +53,6 @@ use config::{CniArgs, Source, Wish};
 use failure::{Code, Failure};
 use give_back::give_back;
 use ipam::Ipam;
-use kernel::Kernel;
 use record::{Owner, Store};
 use wiring::Node;
 
@@ -103,7 +102,7 @@ pub fn run() -> ExitCode {
     );
     let places = Places::default();
     let sysfs = places.sysfs.clone();
-    match plugin.run(&Sriov { places, node: || Kernel::open(sysfs.clone()) }) {
+    match plugin.run(&Sriov { places, node: || kernel::open(sysfs.clone()) }) {
         Ok(()) => ExitCode::SUCCESS,
         // It is on standard output already.
         Err(_) => ExitCode::FAILURE,

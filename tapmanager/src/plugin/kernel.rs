@@ -1,10 +1,9 @@
-//! The kernel's network: [`Wiring`] by netlink, and the rest of [`super::wiring::Node`] by [`crate::vf`].
+//! The kernel's network: [`Wiring`] by netlink. The rest of [`super::wiring::Node`] is in [`crate::vf`].
 //!
 //! Called by [`super`] alone. Namespaces are entered on threads that end with their work.
 
 use std::net::IpAddr;
 use std::path::Path;
-use std::time::Duration;
 
 use common::Reason;
 use netlink_packet_core::{NLM_F_CREATE, NLM_F_EXCL, NLM_F_REPLACE};
@@ -15,9 +14,8 @@ use netlink_packet_route::route::{
 use netlink_packet_route::{AddressFamily, RouteNetlinkMessage};
 use nix::errno::Errno;
 use proto::tap::IfName;
-use sriov::claim::{Cause, Links, Netdev, Place};
-use sriov::settings::{Attribute, ControlError, PfControl, VfSettings};
-use sriov::{Mac, PciAddr, Sysfs};
+use sriov::Sysfs;
+use sriov::claim::Cause;
 
 use super::failure::{Code, Failure};
 use super::wiring::{Addressing, Route, Wiring};
@@ -27,107 +25,27 @@ use crate::sys::netlink::Netlink;
 use crate::sys::netns::Netns;
 use crate::vf::HostNet;
 
-/// The kernel's network as the plugin sees it.
-#[derive(Debug)]
-pub(super) struct Kernel {
-    net: HostNet,
-    wires: Wires,
+/// The network of this process.
+///
+/// # Errors
+/// If the kernel does not let us into it.
+pub(super) fn open(sysfs: Sysfs) -> Result<HostNet, Failure> {
+    const WHAT: &str = "failed to open the host's network; the plugin has to run as root";
+    HostNet::open(sysfs).map_err(Failure::because(Code::Kernel, WHAT))
 }
 
-/// What [`HostNet`] does not do.
-#[derive(Debug)]
-struct Wires {
-    /// The namespace that the plugin was started in, which is the host's.
-    host: Netns,
-}
-
-// === impl Kernel ===
-
-impl Kernel {
-    /// The network of this process.
-    ///
-    /// # Errors
-    /// If the kernel does not let us into it.
-    pub(super) fn open(sysfs: Sysfs) -> Result<Self, Failure> {
-        const WHAT: &str = "failed to open the host's network; the plugin has to run as root";
-        let net = HostNet::open(sysfs).map_err(Failure::because(Code::Kernel, WHAT))?;
-        let host = Netns::of_process().map_err(Failure::because(Code::Kernel, WHAT))?;
-        Ok(Self { net, wires: Wires { host } })
-    }
-}
-
-impl PfControl for Kernel {
-    fn read(&mut self, pf: PciAddr, number: u32) -> Result<VfSettings, ControlError> {
-        self.net.read(pf, number)
-    }
-
-    fn write(&mut self, pf: PciAddr, number: u32, attribute: Attribute) -> Result<(), ControlError> {
-        self.net.write(pf, number, attribute)
-    }
-}
-
-impl Links for Kernel {
-    fn netns_exists(&mut self, netns: &str) -> Result<bool, Cause> {
-        self.net.netns_exists(netns)
-    }
-
-    fn find(&mut self, vf: PciAddr, place: Place<'_>) -> Result<Option<Netdev>, Cause> {
-        self.net.find(vf, place)
-    }
-
-    fn await_netdev(&mut self, vf: PciAddr, limit: Duration) -> Result<Option<Netdev>, Cause> {
-        self.net.await_netdev(vf, limit)
-    }
-
-    fn shape(&mut self, place: Place<'_>, index: u32, mac: Mac, mtu: u32) -> Result<(), Cause> {
-        self.net.shape(place, index, mac, mtu)
-    }
-
-    fn move_into(&mut self, index: u32, netns: &str, name: &str) -> Result<(), Cause> {
-        self.net.move_into(index, netns, name)
-    }
-
-    fn dress(&mut self, netns: &str, index: u32, saved: &Netdev) -> Result<(), Cause> {
-        self.net.dress(netns, index, saved)
-    }
-}
-
-impl Wiring for Kernel {
-    fn take_out(&mut self, netns: &str, index: u32, name: &str) -> Result<(), Cause> {
-        self.wires.take_out(netns, index, name)
-    }
-
-    fn settle(&mut self, index: u32, name: &str, up: bool) -> Result<(), Cause> {
-        self.wires.settle(index, name, up)
-    }
-
-    fn bring_up(&mut self, netns: &str, index: u32) -> Result<(), Cause> {
-        self.wires.bring_up(netns, index)
-    }
-
-    fn address(&mut self, netns: &str, index: u32, addressing: &Addressing) -> Result<(), Cause> {
-        self.wires.address(netns, index, addressing)
-    }
-
-    fn lacks(&mut self, netns: &str, index: u32, addressing: &Addressing) -> Result<Vec<String>, Cause> {
-        self.wires.lacks(netns, index, addressing)
-    }
-}
-
-// === impl Wires ===
-
-impl Wiring for Wires {
+impl Wiring for HostNet {
     fn take_out(&mut self, netns: &str, index: u32, name: &str) -> Result<(), Cause> {
         let name: IfName = name.parse()?;
         within(&container(netns)?, |netlink| {
             link::set_down(netlink, index)?;
-            Ok(netdev::move_into(netlink, index, &self.host, &name)?)
+            Ok(netdev::move_into(netlink, index, self.host(), &name)?)
         })
     }
 
     fn settle(&mut self, index: u32, name: &str, up: bool) -> Result<(), Cause> {
         let name: IfName = name.parse()?;
-        within(&self.host, |netlink| {
+        within(self.host(), |netlink| {
             let found = link::links(netlink)?.into_iter().find(|link| link.index == index);
             let found = found.ok_or_else(|| Reason::new(format!("the netdev with index {index} is gone")))?;
             if found.name != name {

@@ -54,6 +54,17 @@ impl HostNet {
         Self::of(Netns::of_process().map_err(failed)?, sysfs, pci)
     }
 
+    /// The network of that namespace, as if this process were in it.
+    #[cfg(test)]
+    pub(crate) fn in_netns(host: Netns, sysfs: Sysfs) -> Result<Self, Reason> {
+        Self::of(host, sysfs, pci)
+    }
+
+    /// The host's namespace.
+    pub(crate) const fn host(&self) -> &Netns {
+        &self.host
+    }
+
     fn of(host: Netns, sysfs: Sysfs, whose: Whose) -> Result<Self, Reason> {
         let netlink = socket(&host)?;
         Ok(Self { host, netlink, sysfs, whose, pods: BTreeMap::new(), pfs: BTreeMap::new() })
