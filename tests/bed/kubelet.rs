@@ -9,6 +9,7 @@ mod pressure;
 mod probes;
 mod recovery;
 mod volumes;
+mod whole;
 
 use std::fs;
 use std::net::IpAddr;
@@ -18,8 +19,6 @@ use std::time::Duration;
 use anyhow::{Context as _, Result, ensure};
 use serde_json::{Value, json};
 use tests::case::{Bed, Case};
-use tests::command::{TOOL_DEADLINE, finish};
-use tests::controllers::Controllers;
 use tests::http;
 use tests::image_server::Fault;
 use tests::kubelet::{Kubelet, manifest};
@@ -131,22 +130,6 @@ fn restarted(bed: &Bed) -> Result<()> {
 fn is_running(pod: &Value) -> bool {
     pod.pointer("/status/phase") == Some(&json!("Running"))
         && pod.pointer("/status/containerStatuses/0/state/running").is_some()
-}
-
-/// Whether a cluster has no pods, and the node no machines that run.
-fn is_empty(plane: &mut Controllers) -> Result<bool> {
-    Ok(plane.kubectl(&["get", "pods", "-o", "name"])?.is_empty() && running_domains()?.is_empty())
-}
-
-/// Waits until our agent runs the script in the guest of the pod and it prints what was expected. The script may be run more than once.
-fn says(plane: &Controllers, pod: &str, script: &str, expected: &str) -> Result<()> {
-    let mut last = String::new();
-    let said = wait_for("answer of the guest", BOOT_DEADLINE, || {
-        let ended = finish(&mut plane.command(&["exec", pod, "--", "sh", "-c", script]), TOOL_DEADLINE)?;
-        last = format!("{ended:?}");
-        Ok((ended.code == Some(0) && ended.stdout == expected).then_some(()))
-    });
-    said.with_context(|| format!("`{script}` in pod {pod}: {last}"))
 }
 
 /// Logs of containers, where kubelet keeps them: `/var/log/pods/<namespace>_<name>_<uid>/<container>/<attempt>.log`.

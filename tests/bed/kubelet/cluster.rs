@@ -9,10 +9,8 @@ use anyhow::{Context as _, Result, ensure};
 use serde_json::{Value, json};
 use tests::agent_image::tiny_with_agent;
 use tests::case::{Bed, Case};
-use tests::cluster::Cluster;
 use tests::command::{TOOL_DEADLINE, finish};
 use tests::controllers::Controllers;
-use tests::cri;
 use tests::http;
 use tests::image_server::Fault;
 use tests::kubelet::Kubelet;
@@ -21,11 +19,10 @@ use tests::node::{BOOT_DEADLINE, Node};
 use tests::terminal;
 use tests::wait::wait_for;
 
-use super::is_empty;
+use super::whole::{self, STEP_DEADLINE, is_empty, runtime_class, seen};
 
 /// A whole Kubernetes starts, and two machines boot beside it.
 const DEADLINE: Duration = Duration::from_secs(720);
-const STEP_DEADLINE: Duration = Duration::from_secs(240);
 const REPLICAS: usize = 2;
 const FORWARDED: u16 = 18080;
 
@@ -33,10 +30,9 @@ pub(super) const CASES: &[Case] =
     &[Case { name: "kubelet::a_deployment_of_machines_in_a_whole_cluster", deadline: DEADLINE, run }];
 
 fn run(bed: &Bed) -> Result<()> {
-    let node = Node::configured(bed, "[handlers.virtlet]\nguest_agent = true\nhost_path = 'deny'")?;
+    let settings = "[handlers.virtlet]\nguest_agent = true\nhost_path = 'deny'";
+    let (node, cluster, mut plane) = whole::start(bed, settings)?;
     let image = node.images.offer("agent.qcow2", &tiny_with_agent(bed)?, Fault::None);
-    let cluster = Cluster::start(bed)?;
-    let mut plane = Controllers::start(bed, &cluster)?;
     let mut metrics = MetricsServer::start(bed, &cluster)?;
     let _kubelet = Kubelet::start_in(bed, &cluster)?;
     plane.apply(&objects(&image))?;
@@ -205,7 +201,7 @@ fn resized(node: &Node, plane: &mut Controllers, name: &str) -> Result<()> {
     plane.kubectl(&["patch", "pod", name, "--subresource", "resize", "--patch", &patch.to_string()])?;
     let mut last = Value::Null;
     wait_for("resized pod", STEP_DEADLINE, || {
-        last = serde_json::from_str(&plane.kubectl(&["get", "pod", name, "-o", "json"])?)?;
+        last = seen(plane, name)?;
         let status = last.pointer("/status/containerStatuses/0").context("no status")?;
         ensure!(status["restartCount"] == json!(0), "{status}");
         Ok((status.pointer("/resources/limits/cpu") == Some(&json!("700m"))).then_some(()))
@@ -245,14 +241,6 @@ fn kept_out(plane: &mut Controllers, image: &str) -> Result<()> {
         Ok(told.contains("volume mount at `/node`: a `hostPath` is not allowed").then_some(()))
     })?;
     plane.kubectl(&["delete", "pod", "intruder", "--wait=false"]).map(drop)
-}
-
-/// Of our runtime, with the memory that a machine takes beside its guest.
-pub(super) fn runtime_class() -> Value {
-    json!({
-        "apiVersion": "node.k8s.io/v1", "kind": "RuntimeClass", "metadata": {"name": "virtlet"}, "handler": "virtlet",
-        "overhead": {"podFixed": {"memory": format!("{}", cri::POD_FIXED)}},
-    })
 }
 
 fn objects(image: &str) -> [Value; 5] {

@@ -8,7 +8,6 @@ use anyhow::{Result, ensure};
 use serde_json::{Value, json};
 use tests::agent_image::tiny_with_agent;
 use tests::case::{Bed, Case};
-use tests::cluster::Cluster;
 use tests::command::{TOOL_DEADLINE, command, finish};
 use tests::controllers::Controllers;
 use tests::device_plugin::{DeviceNode, DevicePlugin, Given};
@@ -16,15 +15,13 @@ use tests::image_server::Fault;
 use tests::kubelet::Kubelet;
 use tests::libvirt::domains;
 use tests::loop_device::LoopDevice;
-use tests::node::{CRI_SOCKET, Node};
+use tests::node::CRI_SOCKET;
 use tests::wait::wait_for;
 
-use super::cluster::runtime_class;
-use super::{is_empty, says};
+use super::whole::{self, STEP_DEADLINE, is_empty, runtime_class, says};
 
 /// A whole Kubernetes starts, and a machine boots beside it.
 const DEADLINE: Duration = Duration::from_secs(720);
-const STEP_DEADLINE: Duration = Duration::from_secs(240);
 const MIB: u64 = 1 << 20;
 /// Has a block device, and what QEMU needs anyway.
 const DISK: &str = "bed.example/disk";
@@ -39,10 +36,8 @@ pub(super) const CASES: &[Case] =
 fn run(bed: &Bed) -> Result<()> {
     let disk = LoopDevice::new(&bed.dir.join("disk.img"), MIB)?;
     disk.write(b"of the node\n", 0)?;
-    let node = Node::configured(bed, "handlers.virtlet.guest_agent = true")?;
+    let (node, cluster, mut plane) = whole::start(bed, "handlers.virtlet.guest_agent = true")?;
     let image = node.images.offer("agent.qcow2", &tiny_with_agent(bed)?, Fault::None);
-    let cluster = Cluster::start(bed)?;
-    let mut plane = Controllers::start(bed, &cluster)?;
     let _kubelet = Kubelet::configured_in(bed, &cluster, &json!({"nodeStatusUpdateFrequency": "2s"}))?;
     let as_it_is = |path: &str| given(path, path);
     let of_disk =
@@ -99,17 +94,9 @@ fn describe(disk: &Path) -> Result<Given> {
 }
 
 fn pod(name: &str, image: &str, resources: &[&str]) -> Value {
-    let mut limits = json!({"memory": "160Mi", "cpu": "500m"});
+    let mut pod = whole::pod(name, image);
     for resource in resources {
-        limits[resource] = json!("1");
+        pod["spec"]["containers"][0]["resources"]["limits"][resource] = json!("1");
     }
-    json!({
-        "apiVersion": "v1", "kind": "Pod", "metadata": {"name": name},
-        "spec": {
-            "runtimeClassName": "virtlet", "terminationGracePeriodSeconds": 10, "automountServiceAccountToken": false,
-            "containers": [{
-                "name": "vm", "image": image, "imagePullPolicy": "IfNotPresent", "resources": {"limits": limits},
-            }],
-        },
-    })
+    pod
 }

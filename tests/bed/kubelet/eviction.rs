@@ -8,21 +8,17 @@ use anyhow::{Context as _, Result, ensure};
 use serde_json::{Value, json};
 use tests::agent_image::tiny_with_agent;
 use tests::case::{Bed, Case};
-use tests::cluster::Cluster;
 use tests::controllers::Controllers;
 use tests::image_server::Fault;
 use tests::kubelet::{Kubelet, no_pod};
 use tests::libvirt::domains;
-use tests::node::Node;
 use tests::wait::wait_for;
 
-use super::cluster::runtime_class;
-use super::{is_running, says};
+use super::is_running;
+use super::whole::{self, STEP_DEADLINE, runtime_class, says, seen};
 
 /// A whole Kubernetes starts, and two machines boot beside it.
 const DEADLINE: Duration = Duration::from_secs(720);
-/// kubelet looks every ten seconds.
-const STEP_DEADLINE: Duration = Duration::from_secs(240);
 const PODS: &str = "/var/lib/kubelet/pods";
 /// Disks of machines, a directory for each pod.
 const DISKS: &str = "/var/lib/virtlet/volumes";
@@ -34,10 +30,8 @@ pub(super) const CASES: &[Case] =
     &[Case { name: "kubelet::a_volume_past_its_limit_evicts_its_machine", deadline: DEADLINE, run }];
 
 fn run(bed: &Bed) -> Result<()> {
-    let node = Node::configured(bed, "handlers.virtlet.guest_agent = true")?;
+    let (node, cluster, mut plane) = whole::start(bed, "handlers.virtlet.guest_agent = true")?;
     let image = node.images.offer("agent.qcow2", &tiny_with_agent(bed)?, Fault::None);
-    let cluster = Cluster::start(bed)?;
-    let mut plane = Controllers::start(bed, &cluster)?;
     let _kubelet = Kubelet::configured_in(bed, &cluster, &json!({"volumeStatsAggPeriod": "2s"}))?;
     let by_disk = json!({"virtlet.cloud/emptydir-disks": DISK});
     plane.apply(&[runtime_class(), pod("disk", &image, &by_disk), pod("shared", &image, &json!({}))])?;
@@ -106,21 +100,10 @@ fn files(pod: &Value) -> Result<[PathBuf; 2]> {
     Ok([volume, Path::new(DISKS).join(uid)])
 }
 
-fn seen(plane: &mut Controllers, pod: &str) -> Result<Value> {
-    Ok(serde_json::from_str(&plane.kubectl(&["get", "pod", pod, "-o", "json"])?)?)
-}
-
 fn pod(name: &str, image: &str, annotations: &Value) -> Value {
-    json!({
-        "apiVersion": "v1", "kind": "Pod", "metadata": {"name": name, "annotations": annotations},
-        "spec": {
-            "runtimeClassName": "virtlet", "terminationGracePeriodSeconds": 10, "automountServiceAccountToken": false,
-            "containers": [{
-                "name": "vm", "image": image, "imagePullPolicy": "IfNotPresent",
-                "resources": {"limits": {"memory": "160Mi", "cpu": "500m"}},
-                "volumeMounts": [{"name": "scratch", "mountPath": "/scratch"}],
-            }],
-            "volumes": [{"name": "scratch", "emptyDir": {"sizeLimit": LIMIT}}],
-        },
-    })
+    let mut pod = whole::pod(name, image);
+    pod["metadata"]["annotations"] = annotations.clone();
+    pod["spec"]["containers"][0]["volumeMounts"] = json!([{"name": "scratch", "mountPath": "/scratch"}]);
+    pod["spec"]["volumes"] = json!([{"name": "scratch", "emptyDir": {"sizeLimit": LIMIT}}]);
+    pod
 }

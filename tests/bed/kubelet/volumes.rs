@@ -9,7 +9,6 @@ use anyhow::{Context as _, Result, ensure};
 use serde_json::{Value, json};
 use tests::agent_image::tiny_with_agent;
 use tests::case::{Bed, Case};
-use tests::cluster::Cluster;
 use tests::command::{TOOL_DEADLINE, command, finish, sh};
 use tests::controllers::Controllers;
 use tests::data_image::data_image;
@@ -21,12 +20,10 @@ use tests::loop_device::LoopDevice;
 use tests::node::Node;
 use tests::wait::wait_for;
 
-use super::cluster::runtime_class;
-use super::is_empty;
+use super::whole::{self, STEP_DEADLINE, is_empty, runtime_class};
 
 /// A whole Kubernetes starts, and a cloud image boots beside it.
 const DEADLINE: Duration = Duration::from_secs(900);
-const STEP_DEADLINE: Duration = Duration::from_secs(240);
 /// Half a minute alone, and more on a busy machine; cloud-init goes on for as long again.
 const CLOUD_DEADLINE: Duration = Duration::from_secs(500);
 const PODS: &str = "/var/lib/kubelet/pods";
@@ -52,9 +49,7 @@ struct Subject {
 fn run(bed: &Bed) -> Result<()> {
     let agent = bed.config.dist()?.join("virtlet-agent");
     let settings = format!("guest_agent = '{}'\nflexvolumes.enabled = true", agent.display());
-    let node = Node::configured(bed, &settings)?;
-    let cluster = Cluster::start(bed)?;
-    let mut plane = Controllers::start(bed, &cluster)?;
+    let (node, cluster, mut plane) = whole::start(bed, &settings)?;
     flexvolumes::install(bed, &bed.dir.join(PLUGINS))?;
     let _kubelet = Kubelet::start_in(bed, &cluster)?;
     let subjects = [

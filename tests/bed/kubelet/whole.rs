@@ -1,0 +1,69 @@
+//! A whole Kubernetes: API server, controllers, scheduler, kubectl and a node of ours. How the cases that need one begin, and what they
+//! ask of it.
+
+use std::time::Duration;
+
+use anyhow::{Context as _, Result};
+use serde_json::{Value, json};
+use tests::case::Bed;
+use tests::cluster::Cluster;
+use tests::command::{TOOL_DEADLINE, finish};
+use tests::controllers::Controllers;
+use tests::cri;
+use tests::libvirt::running_domains;
+use tests::node::{BOOT_DEADLINE, Node};
+use tests::wait::wait_for;
+
+/// Until the cluster has done one thing.
+pub(super) const STEP_DEADLINE: Duration = Duration::from_secs(240);
+
+/// All but kubelet, which the case starts once all is there that it shall find. controld has these settings.
+pub(super) fn start(bed: &Bed, settings: &str) -> Result<(Node, Cluster, Controllers)> {
+    let node = Node::configured(bed, settings)?;
+    let cluster = Cluster::start(bed)?;
+    let plane = Controllers::start(bed, &cluster)?;
+    Ok((node, cluster, plane))
+}
+
+/// Of our runtime, with the memory that a machine takes beside its guest.
+pub(super) fn runtime_class() -> Value {
+    json!({
+        "apiVersion": "node.k8s.io/v1", "kind": "RuntimeClass", "metadata": {"name": "virtlet"}, "handler": "virtlet",
+        "overhead": {"podFixed": {"memory": format!("{}", cri::POD_FIXED)}},
+    })
+}
+
+/// A pod of [`runtime_class`] whose only container is a machine.
+pub(super) fn pod(name: &str, image: &str) -> Value {
+    json!({
+        "apiVersion": "v1", "kind": "Pod", "metadata": {"name": name},
+        "spec": {
+            "runtimeClassName": "virtlet", "terminationGracePeriodSeconds": 10, "automountServiceAccountToken": false,
+            "containers": [{
+                "name": "vm", "image": image, "imagePullPolicy": "IfNotPresent",
+                "resources": {"limits": {"memory": "160Mi", "cpu": "500m"}},
+            }],
+        },
+    })
+}
+
+/// A pod as the API server has it.
+pub(super) fn seen(plane: &mut Controllers, pod: &str) -> Result<Value> {
+    Ok(serde_json::from_str(&plane.kubectl(&["get", "pod", pod, "-o", "json"])?)?)
+}
+
+/// Whether the cluster has no pods, and the node no machines that run.
+pub(super) fn is_empty(plane: &mut Controllers) -> Result<bool> {
+    Ok(plane.kubectl(&["get", "pods", "-o", "name"])?.is_empty() && running_domains()?.is_empty())
+}
+
+/// Waits until our agent runs the script in the guest of the pod and it prints what was expected. The script may be run more than once.
+pub(super) fn says(plane: &Controllers, pod: &str, script: &str, expected: &str) -> Result<()> {
+    let mut last = String::new();
+    let said = wait_for("answer of the guest", BOOT_DEADLINE, || {
+        let ended = finish(&mut plane.command(&["exec", pod, "--", "sh", "-c", script]), TOOL_DEADLINE)?;
+        last = format!("{ended:?}");
+        Ok((ended.code == Some(0) && ended.stdout == expected).then_some(()))
+    });
+    said.with_context(|| format!("`{script}` in pod {pod}: {last}"))
+}
