@@ -7,16 +7,8 @@
 # archive as `docker save` writes it, which `ctr images import`, `docker load` and `skopeo copy docker-archive:` take. IMAGE is
 # its name (default: virtlet-install with the version as its tag, which is on no registry). The same programs at the same commit make
 # the same bytes.
-set -euo pipefail
-export LC_ALL=C
-DIST=$(cd "$1" && pwd)
-mkdir -p "$2"
-OUT=$(cd "$2" && pwd)
-cd "$(dirname "$0")/.."
-export SOURCE_DATE_EPOCH=${SOURCE_DATE_EPOCH:-$(git log -1 --format=%ct)}
+. "$(dirname "$0")/begin.sh"
 
-work=$(mktemp -d)
-trap 'rm -rf "$work"' EXIT
 pack() { # ARCHIVE DIRECTORY NAME...
 	tar --create --file="$1" --directory="$2" --sort=name --mtime="@$SOURCE_DATE_EPOCH" --owner=0 --group=0 --numeric-owner \
 		--mode=u+rwX,go+rX,go-w --format=gnu "${@:3}"

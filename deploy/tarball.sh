@@ -6,16 +6,8 @@
 # It is unpacked at `/` and has files below `/usr` alone: what the packages have in `/etc` is in
 # `/usr/share/doc/virtlet/examples/etc`, so that no edited file is lost. Directories are no entries of it, for a distribution may have
 # a link where another has a directory (`/usr/sbin`). The same programs at the same commit make the same bytes.
-set -euo pipefail
-export LC_ALL=C
-DIST=$(cd "$1" && pwd)
-mkdir -p "$2"
-OUT=$(cd "$2" && pwd)
-cd "$(dirname "$0")/.."
-export SOURCE_DATE_EPOCH=${SOURCE_DATE_EPOCH:-$(git log -1 --format=%ct)}
+. "$(dirname "$0")/begin.sh"
 
-work=$(mktemp -d)
-trap 'rm -rf "$work"' EXIT
 COMPRESS=none deploy/deb/build.sh "$DIST" "$work/deb" >/dev/null 2>&1
 for package in "$work"/deb/*.deb; do dpkg-deb --extract "$package" "$work/root"; done
 version=$(basename "$work"/deb/virtlet_*.deb | cut -d_ -f2)

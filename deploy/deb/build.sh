@@ -10,22 +10,13 @@
 #
 # Why not cargo-deb: it packs what one crate builds, with cargo's own profiles. These packages have programs of five crates, two
 # of which are built another way, and all that is above them here is lists of files.
-set -euo pipefail
-export LC_ALL=C
-DIST=$(cd "$1" && pwd)
-mkdir -p "$2"
-OUT=$(cd "$2" && pwd)
-cd "$(dirname "$0")/../.."
-export SOURCE_DATE_EPOCH=${SOURCE_DATE_EPOCH:-$(git log -1 --format=%ct)}
+. "$(dirname "$0")/../begin.sh"
 release=$(sed -n '/^\[workspace.package\]/,/^$/s/^version = "\(.*\)"/\1/p' Cargo.toml)
 changed=
 [ -z "$(git status --porcelain --untracked-files=no)" ] || changed=+changed$(date -u +%Y%m%d%H%M%S)
 VERSION=${VERSION:-$release~$(date -u -d "@$SOURCE_DATE_EPOCH" +%Y%m%d%H%M%S)$changed}
 COMPRESS=${COMPRESS:-xz}
 umask 022
-
-work=$(mktemp -d)
-trap 'rm -rf "$work"' EXIT
 
 put() { # MODE FILE PATH-IN-PACKAGE
 	install -D -m "$1" "$2" "$root$3"
