@@ -43,6 +43,8 @@ pub mod plugin;
 mod pod;
 mod ra;
 mod rpc;
+#[cfg(test)]
+mod served_nic;
 mod span;
 pub mod spawner;
 mod sys;

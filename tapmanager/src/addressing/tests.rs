@@ -7,26 +7,13 @@ mod flood;
 
 use std::net::Ipv6Addr;
 
-use proto::tap::{DataPath, MacAddr, NicKind, Route, Tap};
+use proto::tap::MacAddr;
 
 use super::*;
+use crate::served_nic::nic;
 
+/// Of [`nic`].
 const MAC: &str = "02:00:00:00:00:01";
-
-fn nic(addresses: &[&str], routes: &[(&str, &str)]) -> Nic {
-    Nic {
-        name: "eth0".parse().unwrap(),
-        network: "pods".into(),
-        kind: NicKind::Tap(Tap { data_path: DataPath::Tc, queues: 1 }),
-        mac: MAC.parse().unwrap(),
-        mtu: 1450,
-        addresses: addresses.iter().map(|address| address.parse().unwrap()).collect(),
-        routes: routes
-            .iter()
-            .map(|(dst, gateway)| Route { dst: dst.parse().unwrap(), gateway: gateway.parse().ok() })
-            .collect(),
-    }
-}
 
 fn dns() -> Dns {
     Dns {

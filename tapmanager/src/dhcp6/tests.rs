@@ -9,12 +9,12 @@ use dhcproto::v6::{
     DhcpOption, DhcpOptions, IAAddr, IANA, IAPD, IATA, Message, MessageType, ORO, OptionCode, Status, UnknownOption,
 };
 use dhcproto::{Decodable as _, Encodable as _};
-use proto::tap::{DataPath, MacAddr, NicKind, Tap};
+use proto::tap::MacAddr;
 
 use super::*;
 use crate::ipv6::ICMPV6;
+use crate::served_nic::{self, VM};
 
-const VM: [u8; 6] = [0x02, 0, 0, 0, 0, 0x01];
 const STRANGER: [u8; 6] = [0x02, 0, 0, 0, 0, 0x02];
 const GROUP: [u8; 6] = [0x33, 0x33, 0, 1, 0, 2];
 const CLIENT: &str = "fe80::ff:fe00:1";
@@ -24,15 +24,7 @@ const SECOND: &str = "2001:db8::2";
 const FOREIGN: &str = "fd00:77::3";
 
 fn nic(addresses: &[&str]) -> Nic {
-    Nic {
-        name: "eth0".parse().unwrap(),
-        network: "pods".into(),
-        kind: NicKind::Tap(Tap { data_path: DataPath::Tc, queues: 1 }),
-        mac: MacAddr::new(VM).unwrap(),
-        mtu: 1450,
-        addresses: addresses.iter().map(|address| address.parse().unwrap()).collect(),
-        routes: Vec::new(),
-    }
+    served_nic::nic(addresses, &[])
 }
 
 fn dns() -> Dns {

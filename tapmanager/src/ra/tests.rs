@@ -7,12 +7,10 @@ mod hostile;
 
 use std::net::IpAddr;
 
-use proto::tap::{DataPath, NicKind, Route, Tap};
-
 use super::*;
+use crate::served_nic::{VM, nic, routes};
 use crate::sys::bpf::interpreter;
 
-const VM: [u8; 6] = [0x02, 0, 0, 0, 0, 0x01];
 const GATEWAY_MAC: [u8; 6] = [0x02, 0, 0, 0, 0, 0xfe];
 const NEW_GATEWAY_MAC: [u8; 6] = [0x02, 0, 0, 0, 0, 0xfd];
 const ALL_NODES_MAC: [u8; 6] = [0x33, 0x33, 0, 0, 0, 1];
@@ -23,23 +21,6 @@ const STAND_IN: &str = "fe80::fd00:77:0:1";
 
 fn ip(text: &str) -> Ipv6Addr {
     text.parse().unwrap()
-}
-
-fn nic(addresses: &[&str], routes: &[(&str, &str)]) -> Nic {
-    Nic {
-        name: "eth0".parse().unwrap(),
-        network: "pods".into(),
-        kind: NicKind::Tap(Tap { data_path: DataPath::Tc, queues: 1 }),
-        mac: MacAddr::new(VM).unwrap(),
-        mtu: 1450,
-        addresses: addresses.iter().map(|address| address.parse().unwrap()).collect(),
-        routes: self::routes(routes),
-    }
-}
-
-fn routes(routes: &[(&str, &str)]) -> Vec<Route> {
-    let route = |(dst, gateway): &(&str, &str)| Route { dst: dst.parse().unwrap(), gateway: gateway.parse().ok() };
-    routes.iter().map(route).collect()
 }
 
 /// As the bridge plugin makes them.

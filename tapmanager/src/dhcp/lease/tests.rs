@@ -1,21 +1,5 @@
-use proto::tap::{NicKind, Route, Tap};
-
 use super::*;
-
-fn nic(addresses: &[&str], routes: &[(&str, &str)]) -> Nic {
-    Nic {
-        name: "eth0".parse().unwrap(),
-        network: "pods".into(),
-        kind: NicKind::Tap(Tap { data_path: proto::tap::DataPath::Tc, queues: 1 }),
-        mac: "02:00:00:00:00:01".parse().unwrap(),
-        mtu: 1450,
-        addresses: addresses.iter().map(|address| address.parse().unwrap()).collect(),
-        routes: routes
-            .iter()
-            .map(|(dst, gateway)| Route { dst: dst.parse().unwrap(), gateway: gateway.parse().ok() })
-            .collect(),
-    }
-}
+use crate::served_nic::nic;
 
 fn lease(nic: &Nic) -> Lease {
     let dns = Dns {

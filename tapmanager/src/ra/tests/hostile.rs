@@ -1,6 +1,7 @@
 //! Nothing that a guest or the network sends, and nothing that a plugin makes, can upset the server.
 
 use proptest::prelude::*;
+use proto::tap::Route;
 
 use super::*;
 
