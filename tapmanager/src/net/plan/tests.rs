@@ -289,7 +289,7 @@ fn lo() -> Link {
     Link { kind: None, ethernet: false, loopback: true, mac: None, mtu: 65_536, ..veth(1, "lo") }
 }
 
-fn veth(index: u32, text: &str) -> Link {
+pub(super) fn veth(index: u32, text: &str) -> Link {
     Link {
         index,
         name: name(text),
@@ -332,7 +332,7 @@ fn unspeakable(link: u32, dst: &str) -> KernelRoute {
     KernelRoute { next_hop: NextHop::Unsupported, ..on_link(link, dst) }
 }
 
-fn net(text: &str) -> IpNetwork {
+pub(super) fn net(text: &str) -> IpNetwork {
     text.parse().expect("a network")
 }
 

@@ -1,14 +1,11 @@
-use proto::tap::{DataPath, IfName};
+use proto::tap::DataPath;
 
 use super::*;
 use crate::net::plan::plan;
+use crate::net::plan::tests::{net, veth};
 use crate::net::{Choices, Reported};
 use crate::sys::link::Address;
 use crate::sys::neighbour::Neighbour;
-
-fn net(text: &str) -> IpNetwork {
-    text.parse().expect("a network")
-}
 
 fn route(dst: &str, next_hop: NextHop) -> KernelRoute {
     KernelRoute { link: 2, table: MAIN_TABLE, dst: net(dst), next_hop, metric: 0, mtu: None, hops: 1 }
@@ -23,22 +20,7 @@ fn nowhere(dst: &str, metric: u32) -> KernelRoute {
 }
 
 fn observed(routes: Vec<KernelRoute>) -> Observed {
-    let name: IfName = "eth0".parse().expect("a name");
-    let link = Link {
-        index: 2,
-        name,
-        kind: Some("veth".to_owned()),
-        ethernet: true,
-        loopback: false,
-        up: true,
-        carrier: true,
-        controller: None,
-        lower: None,
-        vrf_table: None,
-        mac: "8e:00:00:00:00:02".parse().ok(),
-        mtu: 1500,
-        pci: None,
-    };
+    let link = Link { mtu: 1500, ..veth(2, "eth0") };
     let subnet = route("10.77.0.0/24", NextHop::OnLink);
     Observed {
         links: vec![link],
