@@ -12,7 +12,6 @@ use streaming::spdy::Status;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _, copy};
 use tokio::net::tcp::OwnedWriteHalf;
 use tokio::net::{TcpListener, TcpStream};
-use tokio::signal::unix::SignalKind;
 use tokio::task::JoinSet;
 
 use super::cli;
@@ -35,13 +34,7 @@ pub(super) async fn run(
     out: &mut (dyn Write + Send),
     interrupt: &Interrupt,
 ) -> Result<(), CtlError> {
-    tokio::select! {
-        ended = forward_ports(client, wanted, out) => ended,
-        signal = interrupt.fired() => {
-            // To leave by Ctrl-C is no failure, as with kubectl.
-            if signal == SignalKind::interrupt().as_raw_value() { Ok(()) } else { Err(CtlError::Interrupted(signal)) }
-        }
-    }
+    interrupt.ends(forward_ports(client, wanted, out)).await
 }
 
 async fn forward_ports(

@@ -2,6 +2,7 @@
 //!
 //! Who runs the command fires it. Commands listen that have something to undo, or that end well by it.
 
+use tokio::signal::unix::SignalKind;
 use tokio::sync::watch;
 
 use super::error::CtlError;
@@ -30,6 +31,16 @@ impl Interrupt {
             Ok(Some(signal)) => *signal,
             // Never: a sender is ours.
             Ok(None) | Err(_) => std::future::pending().await,
+        }
+    }
+
+    /// Does what has no end of its own until it fires. To leave by Ctrl-C is no failure, as with kubectl.
+    pub(super) async fn ends(&self, work: impl Future<Output = Result<(), CtlError>>) -> Result<(), CtlError> {
+        tokio::select! {
+            ended = work => ended,
+            signal = self.fired() => {
+                if signal == SignalKind::interrupt().as_raw_value() { Ok(()) } else { Err(CtlError::Interrupted(signal)) }
+            }
         }
     }
 }

@@ -7,7 +7,6 @@ use std::path::Path;
 use serde_json::Value;
 use tokio::io::copy_bidirectional;
 use tokio::net::{TcpListener, TcpStream, UnixStream};
-use tokio::signal::unix::SignalKind;
 
 use super::cli;
 use super::client::Client;
@@ -23,13 +22,7 @@ pub(super) async fn run(
     out: &mut (dyn Write + Send),
     interrupt: &Interrupt,
 ) -> Result<(), CtlError> {
-    tokio::select! {
-        ended = show(client, wanted, out) => ended,
-        signal = interrupt.fired() => {
-            // To leave by Ctrl-C is no failure.
-            if signal == SignalKind::interrupt().as_raw_value() { Ok(()) } else { Err(CtlError::Interrupted(signal)) }
-        }
-    }
+    interrupt.ends(show(client, wanted, out)).await
 }
 
 async fn show(client: &Client, wanted: &cli::Vnc, out: &mut (dyn Write + Send)) -> Result<(), CtlError> {
