@@ -9,6 +9,7 @@ pub(crate) mod belongings;
 pub(crate) mod bpf;
 pub(crate) mod bridge;
 mod detached;
+pub(crate) mod family;
 pub(crate) mod fork;
 pub(crate) mod link;
 pub(crate) mod link_events;

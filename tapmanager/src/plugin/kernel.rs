@@ -7,11 +7,11 @@ use std::path::Path;
 
 use common::Reason;
 use netlink_packet_core::{NLM_F_CREATE, NLM_F_EXCL, NLM_F_REPLACE};
+use netlink_packet_route::RouteNetlinkMessage;
 use netlink_packet_route::address::{AddressAttribute, AddressFlags, AddressMessage};
 use netlink_packet_route::route::{
-    RouteAddress, RouteAttribute, RouteHeader, RouteMessage, RouteMetric, RouteProtocol, RouteScope, RouteType,
+    RouteAttribute, RouteHeader, RouteMessage, RouteMetric, RouteProtocol, RouteScope, RouteType,
 };
-use netlink_packet_route::{AddressFamily, RouteNetlinkMessage};
 use nix::errno::Errno;
 use proto::tap::IfName;
 use sriov::Sysfs;
@@ -19,6 +19,7 @@ use sriov::claim::Cause;
 
 use super::failure::{Code, Failure};
 use super::wiring::{Addressing, Route, Wiring};
+use crate::sys::family::family_of;
 use crate::sys::link::{self, KernelRoute, MAIN_TABLE, NextHop};
 use crate::sys::netdev;
 use crate::sys::netlink::Netlink;
@@ -107,7 +108,7 @@ fn within<T: Send>(netns: &Netns, work: impl FnOnce(&mut Netlink) -> Result<T, C
 
 fn address_message(index: u32, ip: IpAddr, prefix: u8) -> AddressMessage {
     let mut message = AddressMessage::default();
-    message.header.family = family(ip);
+    message.header.family = family_of(ip);
     message.header.prefix_len = prefix;
     message.header.index = index;
     message.attributes = vec![AddressAttribute::Local(ip), AddressAttribute::Address(ip)];
@@ -121,7 +122,7 @@ fn address_message(index: u32, ip: IpAddr, prefix: u8) -> AddressMessage {
 fn route_message(index: u32, route: &Route) -> RouteMessage {
     let mut message = RouteMessage::default();
     let table = route.table.unwrap_or(MAIN_TABLE);
-    message.header.address_family = family(route.dst.ip());
+    message.header.address_family = family_of(route.dst.ip());
     message.header.destination_prefix_length = route.dst.prefix();
     // A table that does not fit is told by its attribute alone.
     message.header.table = u8::try_from(table).unwrap_or(RouteHeader::RT_TABLE_UNSPEC);
@@ -130,9 +131,9 @@ fn route_message(index: u32, route: &Route) -> RouteMessage {
     message.header.kind = RouteType::Unicast;
     message.attributes = vec![RouteAttribute::Oif(index), RouteAttribute::Table(table)];
     if route.dst.prefix() != 0 {
-        message.attributes.push(RouteAttribute::Destination(route_address(route.dst.network())));
+        message.attributes.push(RouteAttribute::Destination(route.dst.network().into()));
     }
-    message.attributes.extend(route.gateway.map(|gateway| RouteAttribute::Gateway(route_address(gateway))));
+    message.attributes.extend(route.gateway.map(|gateway| RouteAttribute::Gateway(gateway.into())));
     message.attributes.extend(route.metric.map(RouteAttribute::Priority));
     message.attributes.extend(route.mtu.map(|mtu| RouteAttribute::Metrics(vec![RouteMetric::Mtu(mtu)])));
     message
@@ -147,17 +148,6 @@ fn has_route(routes: &[KernelRoute], index: u32, wanted: &Route) -> bool {
             && route.table == wanted.table.unwrap_or(MAIN_TABLE)
             && wanted.metric.is_none_or(|metric| route.metric == metric)
     })
-}
-
-fn family(ip: IpAddr) -> AddressFamily {
-    if ip.is_ipv4() { AddressFamily::Inet } else { AddressFamily::Inet6 }
-}
-
-fn route_address(ip: IpAddr) -> RouteAddress {
-    match ip {
-        IpAddr::V4(ip) => RouteAddress::Inet(ip),
-        IpAddr::V6(ip) => RouteAddress::Inet6(ip),
-    }
 }
 
 #[cfg(test)]

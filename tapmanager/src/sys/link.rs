@@ -14,12 +14,13 @@ use netlink_packet_route::link::{
     LinkMessage, Stats64,
 };
 use netlink_packet_route::route::{
-    RouteAddress, RouteAttribute, RouteMessage, RouteMetric, RouteNextHop, RouteProtocol, RouteType, RouteVia,
+    RouteAttribute, RouteMessage, RouteMetric, RouteNextHop, RouteProtocol, RouteType, RouteVia,
 };
 use netlink_packet_route::{AddressFamily, RouteNetlinkMessage};
 use nix::errno::Errno;
 use proto::tap::{IfName, MacAddr};
 
+use super::family::ip_of;
 use super::netlink::{Netlink, NetlinkError};
 
 /// Index of the loopback link in every namespace (`LOOPBACK_IFINDEX`).
@@ -387,14 +388,6 @@ fn next_hop_of(attributes: &[RouteAttribute]) -> NextHop {
         }
     }
     next_hop
-}
-
-fn ip_of(address: &RouteAddress) -> Option<IpAddr> {
-    match address {
-        RouteAddress::Inet(ip) => Some((*ip).into()),
-        RouteAddress::Inet6(ip) => Some((*ip).into()),
-        _ => None,
-    }
 }
 
 #[cfg(test)]

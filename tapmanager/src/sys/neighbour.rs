@@ -7,11 +7,12 @@ use std::fmt;
 use std::net::IpAddr;
 
 use netlink_packet_core::{NLM_F_CREATE, NLM_F_REPLACE};
+use netlink_packet_route::RouteNetlinkMessage;
 use netlink_packet_route::neighbour::{NeighbourAddress, NeighbourAttribute, NeighbourMessage, NeighbourState};
-use netlink_packet_route::{AddressFamily, RouteNetlinkMessage};
 use proto::tap::MacAddr;
 use serde::{Deserialize, Serialize};
 
+use super::family::family_of;
 use super::netlink::{Netlink, NetlinkError};
 
 /// A permanent entry of the neighbour table.
@@ -54,7 +55,7 @@ pub(super) fn held(netlink: &mut Netlink, link: u32) -> Result<Vec<HeldNeighbour
 /// Enters a neighbour for good, whatever was known of its address.
 pub(super) fn enter(netlink: &mut Netlink, link: u32, neighbour: &HeldNeighbour) -> Result<(), NetlinkError> {
     let mut message = NeighbourMessage::default();
-    message.header.family = if neighbour.ip.is_ipv4() { AddressFamily::Inet } else { AddressFamily::Inet6 };
+    message.header.family = family_of(neighbour.ip);
     message.header.ifindex = link;
     message.header.state = NeighbourState::Permanent;
     message.attributes = vec![

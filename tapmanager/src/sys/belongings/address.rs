@@ -7,11 +7,12 @@
 use std::fmt;
 use std::net::{IpAddr, Ipv4Addr};
 
-use netlink_packet_route::AddressFamily;
 use netlink_packet_route::address::{
     AddressAttribute, AddressFlags, AddressMessage, AddressProtocol, AddressScope, CacheInfo,
 };
 use serde::{Deserialize, Serialize};
+
+use crate::sys::family::family_of;
 
 /// Flags that say how an address was given. The others say how it fares.
 const GIVEN: AddressFlags = AddressFlags::Nodad
@@ -112,7 +113,7 @@ impl HeldAddress {
 
     fn message(&self, link: u32, flags: AddressFlags) -> AddressMessage {
         let mut message = AddressMessage::default();
-        message.header.family = if self.ip.is_ipv4() { AddressFamily::Inet } else { AddressFamily::Inet6 };
+        message.header.family = family_of(self.ip);
         message.header.prefix_len = self.prefix;
         message.header.scope = AddressScope::from(self.scope);
         message.header.index = link;

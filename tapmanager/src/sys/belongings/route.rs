@@ -11,11 +11,12 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use netlink_packet_core::{DefaultNla, Nla as _};
 use netlink_packet_route::AddressFamily;
 use netlink_packet_route::route::{
-    RouteAddress, RouteAttribute, RouteFlags, RouteHeader, RouteMessage, RouteMetric, RouteNextHop, RouteNextHopFlags,
+    RouteAttribute, RouteFlags, RouteHeader, RouteMessage, RouteMetric, RouteNextHop, RouteNextHopFlags,
     RoutePreference, RouteProtocol, RouteScope, RouteType, RouteVia,
 };
 use serde::{Deserialize, Serialize};
 
+use crate::sys::family::{family_of, ip_of};
 use crate::sys::link::LOCAL_TABLE;
 
 /// Name of a congestion control, the one metric that is no number (`RTAX_CC_ALGO`).
@@ -160,14 +161,6 @@ fn keep(route: &mut HeldRoute, metrics: &[RouteMetric]) {
     }
 }
 
-fn ip_of(address: &RouteAddress) -> Option<IpAddr> {
-    match address {
-        RouteAddress::Inet(ip) => Some((*ip).into()),
-        RouteAddress::Inet6(ip) => Some((*ip).into()),
-        _ => None,
-    }
-}
-
 // === impl HeldRoute ===
 
 impl HeldRoute {
@@ -202,7 +195,7 @@ impl HeldRoute {
         }
         let mut message = RouteMessage::default();
         message.header = RouteHeader {
-            address_family: if self.dst.ip.is_ipv4() { AddressFamily::Inet } else { AddressFamily::Inet6 },
+            address_family: family_of(self.dst.ip),
             destination_prefix_length: self.dst.len,
             source_prefix_length: self.src.map_or(0, |src| src.len),
             tos: self.tos,

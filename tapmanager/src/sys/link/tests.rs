@@ -1,6 +1,6 @@
 use std::net::Ipv4Addr;
 
-use netlink_packet_route::route::RouteScope;
+use netlink_packet_route::route::{RouteAddress, RouteScope};
 
 use super::*;
 
