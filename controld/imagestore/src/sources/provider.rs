@@ -305,6 +305,20 @@ impl RemoteImage {
         }
     }
 
+    /// An image in a file of the node, by the provider of that id, of which nothing more is known.
+    pub(crate) fn in_file(provider: &str, path: PathBuf) -> Self {
+        Self {
+            key: format!("file {}", path.display()),
+            shown: path.display().to_string(),
+            source: Source::File(path),
+            promises: Vec::new(),
+            size: None,
+            unpack: None,
+            registered: None,
+            metadata: ImageMetadata { provider: provider.to_owned(), ..ImageMetadata::default() },
+        }
+    }
+
     /// Opens what is behind a URL, for the provider of that id.
     pub(crate) fn open_by<'a>(
         &'a self,

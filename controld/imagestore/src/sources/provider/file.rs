@@ -15,7 +15,7 @@ use futures_util::future::{BoxFuture, ready};
 use nix::fcntl::{OFlag, OpenHow, ResolveFlag, openat2};
 use nix::sys::stat::Mode;
 
-use super::{Answer, Caps, ImageMetadata, Locator, Provider, ProviderError, RemoteImage, Source, Want};
+use super::{Answer, Caps, Locator, Provider, ProviderError, RemoteImage, Source, Want};
 use crate::sources::net::{Artifact, Ask, Body, FetchError, Opened, Validators};
 
 /// The provider.
@@ -130,16 +130,8 @@ impl Provider for LocalFiles {
 
     fn resolve<'a>(&'a self, locator: &'a Locator, _want: &'a Want) -> Answer<'a, RemoteImage> {
         let path = locator.url().to_file_path();
-        let image = path.map(|path| RemoteImage {
-            key: format!("file {}", path.display()),
-            shown: locator.to_string(),
-            source: Source::File(path),
-            promises: Vec::new(),
-            size: None,
-            unpack: None,
-            registered: None,
-            metadata: ImageMetadata { provider: self.id().to_owned(), ..ImageMetadata::default() },
-        });
+        let image =
+            path.map(|path| RemoteImage { shown: locator.to_string(), ..RemoteImage::in_file(self.id(), path) });
         ready(image.map_err(|()| ProviderError::NotAllowed { path: locator.to_string().into() })).boxed()
     }
 

@@ -212,16 +212,7 @@ impl Lago {
         }
         let mut image = match self.place(&found, &found.handle).map_err(wrong)? {
             At::Url(url) => RemoteImage::at(&self.id, self.request(&url)),
-            At::Path(path) => RemoteImage {
-                key: format!("file {}", path.display()),
-                shown: path.display().to_string(),
-                source: Source::File(path),
-                promises: Vec::new(),
-                size: None,
-                unpack: None,
-                registered: None,
-                metadata: ImageMetadata::default(),
-            },
+            At::Path(path) => RemoteImage::in_file(&self.id, path),
         };
         let strongest = promises.first().map(|promise| promise.hash.to_string()).unwrap_or_default();
         image.key = format!("{} {strongest}", image.key);
