@@ -17,10 +17,10 @@ use tests::cri;
 use tests::image_server::Fault;
 use tests::loop_device::LoopDevice;
 use tests::node::{BOOT_DEADLINE, Node, Vm};
-use tests::wait::{wait_for, wait_guest};
+use tests::wait::wait_for;
 use tests::world::World;
 
-use super::shell::{exec, prints};
+use super::shell::{answers_within, exec, prints};
 
 const DEADLINE: Duration = Duration::from_secs(480);
 /// Of cases with guests that have many disks: their firmware and their kernels look at each, which takes minutes beside others.
@@ -102,9 +102,7 @@ fn container(bed: &Bed, node: &Node, devices: Vec<Device>) -> Result<ContainerCo
 }
 
 fn boots(bed: &Bed, node: &Node, name: &str, container: &ContainerConfig) -> Result<Vm> {
-    let vm = node.start_pod(node.pod(name)?, container)?;
-    wait_guest("our agent", BOOT_DEADLINE * 2, || Ok((exec(bed, &vm, "true")?.code == Some(0)).then_some(())))?;
-    Ok(vm)
+    answers_within(bed, node.start_pod(node.pod(name)?, container)?, BOOT_DEADLINE * 2)
 }
 
 /// That each of these devices is where the pod wants it.

@@ -15,10 +15,9 @@ use tests::command::{TOOL_DEADLINE, command, finish, sh};
 use tests::cri;
 use tests::image_server::Fault;
 use tests::libvirt::only_qemu;
-use tests::node::{BOOT_DEADLINE, Node, Vm};
-use tests::wait::wait_guest;
+use tests::node::Node;
 
-use super::shell::{exec, prints};
+use super::shell::{answers, prints};
 
 const DEADLINE: Duration = Duration::from_secs(480);
 const GRACE: Duration = Duration::from_secs(30);
@@ -38,12 +37,6 @@ fn emptydir(pod: &PodSandboxConfig, name: &str) -> Result<(PathBuf, Mount)> {
     fs::set_permissions(&dir, fs::Permissions::from_mode(0o777))?;
     let host_path = dir.display().to_string();
     Ok((dir, Mount { container_path: format!("/mnt/{name}"), host_path, ..Mount::default() }))
-}
-
-fn boots(bed: &Bed, node: &Node, sandbox: &str, container: &ContainerConfig, pod: &PodSandboxConfig) -> Result<Vm> {
-    let vm = node.start_in(sandbox, container, pod)?;
-    wait_guest("our agent", BOOT_DEADLINE, || Ok((exec(bed, &vm, "true")?.code == Some(0)).then_some(())))?;
-    Ok(vm)
 }
 
 fn disks(bed: &Bed) -> Result<()> {
@@ -76,7 +69,7 @@ fn disks(bed: &Bed) -> Result<()> {
     ensure!(!scratch.join("disk.img").exists(), "a disk of a container that was refused");
 
     pod.annotations.insert(ANNOTATION.into(), "scratch=256Mi; raw=16Mi,fs=none".into());
-    let vm = boots(bed, &node, &sandbox, &container, &pod)?;
+    let vm = answers(bed, node.start_in(&sandbox, &container, &pod)?)?;
     prints(bed, &vm, "grep ' /mnt/scratch ' /proc/mounts | cut -d' ' -f3", "ext4")?;
     prints(bed, &vm, "cat /sys/block/$(basename $(readlink /mnt/raw))/size", &(16 * MIB / 512).to_string())?;
     prints(bed, &vm, "cat /mnt/shared/word; ls -A /mnt/shared; cat /mnt/scratch/below/word", "shared\nword\nbelow")?;
@@ -88,7 +81,7 @@ fn disks(bed: &Bed) -> Result<()> {
 
     // As kubelet starts it again: in the same sandbox, with the pod's volumes.
     container.metadata.as_mut().context("no metadata")?.attempt += 1;
-    let vm = boots(bed, &node, &sandbox, &container, &pod)?;
+    let vm = answers(bed, node.start_in(&sandbox, &container, &pod)?)?;
     prints(bed, &vm, "cat /mnt/scratch/below/word /mnt/scratch/word; head -c 4 /mnt/raw", "below\nkept\nkept")?;
     ensure!(fs::metadata(scratch.join("disk.img"))?.ino() == made.ino(), "another file");
 
@@ -96,7 +89,7 @@ fn disks(bed: &Bed) -> Result<()> {
     kill(Pid::from_raw(only_qemu()?), Signal::SIGKILL)?;
     node.wait_state(&vm, ContainerState::ContainerExited, GRACE)?;
     container.metadata.as_mut().context("no metadata")?.attempt += 1;
-    let vm = boots(bed, &node, &sandbox, &container, &pod)?;
+    let vm = answers(bed, node.start_in(&sandbox, &container, &pod)?)?;
     prints(bed, &vm, "cat /mnt/scratch/word", "kept")?;
     node.remove_vm(&vm, GRACE)?;
     // It fails at processes that end meanwhile.

@@ -19,11 +19,11 @@ use tests::flexvolumes::Flexvolumes;
 use tests::image_server::Fault;
 use tests::libvirt::{running_domains, virsh};
 use tests::loop_device::LoopDevice;
-use tests::node::{BOOT_DEADLINE, Node, Vm};
-use tests::wait::{wait_guest, wait_until};
+use tests::node::Node;
+use tests::wait::wait_until;
 use tonic::{Code, Status};
 
-use super::shell::{exec, prints};
+use super::shell::{answers, prints};
 
 const DEADLINE: Duration = Duration::from_secs(480);
 const GRACE: Duration = Duration::from_secs(30);
@@ -38,12 +38,6 @@ pub(super) const CASES: &[Case] = &[
     Case { name: "vm::flexvolumes_are_disks_of_their_pods", deadline: DEADLINE, run: disks },
     Case { name: "vm::keys_of_ceph_are_libvirts_while_a_machine_starts", deadline: DEADLINE, run: ceph },
 ];
-
-fn boots(bed: &Bed, node: &Node, sandbox: &str, container: &ContainerConfig, pod: &PodSandboxConfig) -> Result<Vm> {
-    let vm = node.start_in(sandbox, container, pod)?;
-    wait_guest("our agent", BOOT_DEADLINE, || Ok((exec(bed, &vm, "true")?.code == Some(0)).then_some(())))?;
-    Ok(vm)
-}
 
 fn disks(bed: &Bed) -> Result<()> {
     let node = Node::configured(
@@ -81,7 +75,7 @@ fn disks(bed: &Bed) -> Result<()> {
     }
 
     let mut container = with(vec![of_new, of_raw]);
-    let vm = boots(bed, &node, &sandbox, &container, &pod)?;
+    let vm = answers(bed, node.start_in(&sandbox, &container, &pod)?)?;
     prints(bed, &vm, "grep ' /mnt/new ' /proc/mounts | cut -d' ' -f3", "ext4")?;
     prints(
         bed,
@@ -98,7 +92,7 @@ fn disks(bed: &Bed) -> Result<()> {
 
     // As kubelet starts it again: in the same sandbox, with the pod's volumes.
     container.metadata.as_mut().context("no metadata")?.attempt += 1;
-    let vm = boots(bed, &node, &sandbox, &container, &pod)?;
+    let vm = answers(bed, node.start_in(&sandbox, &container, &pod)?)?;
     prints(bed, &vm, "cat /mnt/new/word /mnt/raw/kept", "kept\nkept")?;
     ensure!(fs::metadata(made.trim())?.ino() == found.ino(), "another file");
     node.remove_vm(&vm, GRACE)?;

@@ -16,10 +16,9 @@ use tests::cri;
 use tests::image_server::Fault;
 use tests::kubelet_volumes::PodVolumes;
 use tests::loop_device::LoopDevice;
-use tests::node::{BOOT_DEADLINE, CRI_SOCKET, Node};
-use tests::wait::wait_guest;
+use tests::node::{CRI_SOCKET, Node};
 
-use super::shell::{exec, prints};
+use super::shell::{answers, prints};
 
 const DEADLINE: Duration = Duration::from_secs(480);
 const GRACE: Duration = Duration::from_secs(30);
@@ -136,8 +135,7 @@ fn allocated(bed: &Bed) -> Result<()> {
     let tokens = ["/dev/kvm", "/dev/net/tun", "/dev/vhost-net", "/dev/vfio/vfio"];
     let devices = tokens.iter().map(|path| device(path)).collect();
     let wanted = ContainerConfig { devices, cdi_devices: by_cdi("disk"), mounts: by_path(&link), ..plain() };
-    let vm = node.start_pod(node.pod("allocated")?, &wanted)?;
-    wait_guest("our agent", BOOT_DEADLINE, || Ok((exec(bed, &vm, "true")?.code == Some(0)).then_some(())))?;
+    let vm = answers(bed, node.start_pod(node.pod("allocated")?, &wanted)?)?;
     prints(bed, &vm, "head -n 1 $BED_DISK; head -n 1 /dev/mounted", "of the node\nmounted")?;
     prints(bed, &vm, "echo x 2>/dev/null >/dev/mounted || echo read-only", "read-only")?;
     prints(bed, &vm, "cat /of-cdi/word; echo x 2>/dev/null >/of-cdi/word || echo read-only", "shown\nread-only")?;

@@ -14,11 +14,10 @@ use tests::cri;
 use tests::data_image::data_image;
 use tests::image_node::STORE;
 use tests::image_server::Fault;
-use tests::node::{BOOT_DEADLINE, CRI_SOCKET, Node, Vm};
+use tests::node::{CRI_SOCKET, Node, Vm};
 use tests::store_view::StoreView;
-use tests::wait::wait_guest;
 
-use super::shell::{exec, prints};
+use super::shell::{answers, exec, prints};
 
 const DEADLINE: Duration = Duration::from_secs(480);
 const GRACE: Duration = Duration::from_secs(30);
@@ -32,9 +31,7 @@ pub(super) fn mount(image: &str, path: &str) -> Mount {
 }
 
 fn boots(bed: &Bed, node: &Node, name: &str, container: &ContainerConfig) -> Result<Vm> {
-    let vm = node.start_pod(node.pod(name)?, container)?;
-    wait_guest("our agent", BOOT_DEADLINE, || Ok((exec(bed, &vm, "true")?.code == Some(0)).then_some(())))?;
-    Ok(vm)
+    answers(bed, node.start_pod(node.pod(name)?, container)?)
 }
 
 /// Digests of the images that are there, once nobody's have gone.

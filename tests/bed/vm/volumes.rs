@@ -16,10 +16,10 @@ use tests::command::{TOOL_DEADLINE, command, finish, sh};
 use tests::cri;
 use tests::image_server::Fault;
 use tests::node::{BOOT_DEADLINE, Node, Vm};
-use tests::wait::{wait_for, wait_guest, wait_until};
+use tests::wait::{wait_for, wait_until};
 use tests::world::World;
 
-use super::shell::{exec, prints};
+use super::shell::{answers, exec, prints};
 
 const DEADLINE: Duration = Duration::from_secs(480);
 const GRACE: Duration = Duration::from_secs(30);
@@ -107,9 +107,7 @@ fn is_refused(bed: &Bed, vm: &Vm, line: &str, why: &str) -> Result<()> {
 }
 
 fn boots(bed: &Bed, node: &Node, mounts: Vec<Mount>) -> Result<Vm> {
-    let vm = node.start_pod(node.pod("volumes")?, &container(bed, node, mounts)?)?;
-    wait_guest("our agent", BOOT_DEADLINE, || Ok((exec(bed, &vm, "true")?.code == Some(0)).then_some(())))?;
-    Ok(vm)
+    answers(bed, node.start_pod(node.pod("volumes")?, &container(bed, node, mounts)?)?)
 }
 
 fn virtiofsds() -> Result<Vec<i32>> {
