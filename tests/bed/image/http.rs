@@ -17,7 +17,7 @@ use tests::peers::nginx::{NAME, Nginx};
 use tests::peers::proxy::Proxy;
 use tests::store_view::StoreView;
 use tests::wait::wait_for;
-use tonic::Code;
+use tonic::{Code, Status};
 
 const DEADLINE: Duration = Duration::from_secs(480);
 const DOWNLOAD_DEADLINE: Duration = Duration::from_secs(120);
@@ -159,18 +159,9 @@ fn resumed(bed: &Bed) -> Result<()> {
     let image = random_image(&bed.dir.join("disks"), 16)?;
     nginx.put("disk.qcow2", &image)?;
     node.translate("disk", &nginx.plain("slow/disk.qcow2"))?;
-    std::thread::scope(|scope| {
-        let pull = scope.spawn(|| node.pull("disk"));
-        let partial = wait_for("half a download", DOWNLOAD_DEADLINE, || {
-            Ok((pull.is_finished() || received()? > 6 << 20).then_some(()))
-        });
-        let pid = nix::unistd::Pid::from_raw(node.controld.pid()?.cast_signed());
-        nix::sys::signal::kill(pid, nix::sys::signal::Signal::SIGKILL)?;
-        let outcome = pull.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic));
-        let cut_off = outcome.as_ref().is_err_and(|lost| !lost.message().contains("not pulled"));
-        ensure!(cut_off, "it ended by itself: {outcome:?}");
-        partial
-    })?;
+    let (outcome, ()) = killed_amid_pull(&node, "disk", || ())?;
+    let cut_off = outcome.as_ref().is_err_and(|lost| !lost.message().contains("not pulled"));
+    ensure!(cut_off, "it ended by itself: {outcome:?}");
     node.restart()?;
     nginx.forget()?;
     let id = node.pull("disk")?;
@@ -181,6 +172,25 @@ fn resumed(bed: &Bed) -> Result<()> {
     let sent: u64 = asked.iter().map(|asked| asked.sent).sum();
     ensure!(sent < size - (4 << 20), "{sent} of {size} bytes came again");
     StoreView::look(Path::new(STORE))?.assert_no_orphans()
+}
+
+/// Has the daemon die by `kill -9` when half of an image is here and `meanwhile` is done: how its pull ended, and what that found.
+pub(super) fn killed_amid_pull<T>(
+    node: &ImageNode,
+    name: &str,
+    meanwhile: impl FnOnce() -> T,
+) -> Result<(Result<String, Status>, T)> {
+    std::thread::scope(|scope| {
+        let pull = scope.spawn(|| node.pull(name));
+        let partial = wait_for("half a download", DOWNLOAD_DEADLINE, || {
+            Ok((pull.is_finished() || received()? > 6 << 20).then_some(()))
+        });
+        let found = meanwhile();
+        let pid = nix::unistd::Pid::from_raw(node.controld.pid()?.cast_signed());
+        nix::sys::signal::kill(pid, nix::sys::signal::Signal::SIGKILL)?;
+        let outcome = pull.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic));
+        partial.map(|()| (outcome, found))
+    })
 }
 
 /// Bytes of downloads under way, as they take room on the disk.

@@ -19,13 +19,11 @@ use tests::peers::ADDRESS;
 use tests::peers::disk::Disk;
 use tests::peers::nginx::Nginx;
 use tests::store_view::StoreView;
-use tests::wait::wait_for;
 use tonic::Code;
 
-use super::http::{random_image, received};
+use super::http::{killed_amid_pull, random_image, received};
 
 const DEADLINE: Duration = Duration::from_secs(480);
-const DOWNLOAD_DEADLINE: Duration = Duration::from_secs(120);
 /// Exit codes of virtletctl.
 const UNREACHABLE: Option<i32> = Some(5);
 const NOT_FOUND: Option<i32> = Some(3);
@@ -146,22 +144,14 @@ fn partials(bed: &Bed) -> Result<()> {
     let nginx = Nginx::start(bed)?;
     nginx.put("disk.qcow2", &random_image(&bed.dir.join("disks"), 16)?)?;
     node.translate("disk", &nginx.plain("slow/disk.qcow2"))?;
-    std::thread::scope(|scope| {
-        let pull = scope.spawn(|| node.pull("disk"));
-        let partial = wait_for("half a download", DOWNLOAD_DEADLINE, || {
-            Ok((pull.is_finished() || received()? > 6 << 20).then_some(()))
-        });
-        // One that is under way is nobody's to collect.
+    // One that is under way is nobody's to collect.
+    let (outcome, (under_way, still_there)) = killed_amid_pull(&node, "disk", || {
         let under_way = node.virtletctl_ok(&["image", "gc", "--partials"]);
-        let still_there = received().map(|bytes| bytes > 0);
-        let pid = nix::unistd::Pid::from_raw(node.controld.pid()?.cast_signed());
-        nix::sys::signal::kill(pid, nix::sys::signal::Signal::SIGKILL)?;
-        let outcome = pull.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic));
-        ensure!(outcome.is_err(), "it was whole already: {outcome:?}");
-        let said = under_way?;
-        ensure!(count_of(&said, "partials") == Some(0) && still_there?, "taken from under a pull: {said}");
-        partial
+        (under_way, received().map(|bytes| bytes > 0))
     })?;
+    ensure!(outcome.is_err(), "it was whole already: {outcome:?}");
+    let said = under_way?;
+    ensure!(count_of(&said, "partials") == Some(0) && still_there?, "taken from under a pull: {said}");
     node.restart()?;
     let said = node.virtletctl_ok(&["image", "gc"])?;
     ensure!(count_of(&said, "partials") == Some(0) && received()? > 6 << 20, "it is gone: {said}");
