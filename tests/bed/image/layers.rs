@@ -12,7 +12,7 @@ use tests::image_node::STORE;
 use tests::image_server::Fault;
 use tests::libvirt::{running_domains, virsh};
 use tests::node::Node;
-use tests::peers::disk::sum;
+use tests::peers::disk::{Disk, sum};
 use tonic::Code;
 
 const DEADLINE: Duration = Duration::from_secs(480);
@@ -40,7 +40,7 @@ fn boots(bed: &Bed) -> Result<()> {
     node.wait_ready()?;
     let alone = node.cri.pull(&top_name).err().context("pulled without what is below it")?;
     ensure!(alone.code() == Code::FailedPrecondition, "{alone}");
-    ensure!(alone.message().contains(&format!("sha256:{}", sum("sha256sum", &mid)?)), "{alone}");
+    ensure!(alone.message().contains(&Disk::of(&mid)?.id), "{alone}");
     for name in [&base_name, &mid_name, &top_name] {
         node.cri.pull(name).with_context(|| name.clone())?;
     }
@@ -79,7 +79,7 @@ fn boots(bed: &Bed) -> Result<()> {
 
 /// An empty layer that names the image below it by its digest.
 fn layer(path: &Path, below: &Path) -> Result<()> {
-    let named = format!("sha256:{}", sum("sha256sum", below)?);
+    let named = Disk::of(below)?.id;
     let info: serde_json::Value =
         serde_json::from_str(&sh(&format!("qemu-img info --output json {}", below.display()))?)?;
     let size = info["virtual-size"].as_u64().context("no size")?.to_string();
