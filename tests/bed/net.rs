@@ -18,7 +18,7 @@ mod worked_example;
 
 use tests::case::Case;
 
-pub(crate) use in_process::{DOOMED, serve_until};
+pub(crate) use in_process::{DOOMED, Doomed, serve_until};
 
 pub(crate) fn cases() -> impl Iterator<Item = Case> {
     [

@@ -9,15 +9,13 @@ use nix::mount::{MntFlags, umount2};
 use proto::tap::{Arm, Attach, ErrorCode, NetworkAsk, PodId, PodPhase, Request};
 use tests::case::{Bed, Case};
 use tests::cni::{self, Network};
-use tests::daemon::Daemon;
-use tests::net_node::{NetNode, Taps, attach, pod_id};
+use tests::net_node::{NetNode, attach, pod_id};
 use tests::world::World;
 
-use super::in_process::DOOMED;
+use super::in_process::Doomed;
 
 /// Some thirty steps, with two daemons each.
 const DEADLINE: Duration = Duration::from_secs(480);
-const DEATH_DEADLINE: Duration = Duration::from_secs(120);
 /// An Attach and a Detach have fewer steps than this, or the loop would never end.
 const TOO_MANY: usize = 100;
 
@@ -42,19 +40,13 @@ fn every_step(bed: &Bed) -> Result<()> {
 
     let [mut of_attach, mut of_detach, mut unanswered] = [0; 3];
     for step in 1..TOO_MANY {
-        let plugins = cni::debian_plugins().into_os_string();
-        let words = [DOOMED.into(), step.to_string().into(), bed.vmwrapper().into_os_string(), plugins];
-        let mut doomed = Daemon::start("doomed", bed.itself(), words, bed.logs().join("doomed.log"))?;
-        let taps = Taps::default();
-        taps.hello(|| doomed.still_runs())?;
+        let doomed = Doomed::start(bed, step, &cni::debian_plugins())?;
+        let taps = &doomed.taps;
         let attached = taps.attach_as(on_two_networks(&pod)).is_ok();
         // The second one waits for what is behind the answer of the first.
         let detached = attached && taps.detach(&pod).is_ok() && taps.detach(&pod).is_ok();
-        let outlived = detached && doomed.still_runs().is_ok();
-        if outlived {
-            doomed.kill9()?;
-        } else {
-            ensure!(doomed.ended(DEATH_DEADLINE)?.is_none(), "step {step}: ended otherwise than by a signal");
+        let outlived = doomed.outlived(detached)?;
+        if !outlived {
             *(if attached { &mut of_detach } else { &mut of_attach }) += 1;
         }
 

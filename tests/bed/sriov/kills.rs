@@ -7,16 +7,14 @@ use anyhow::{Context as _, Result, bail, ensure};
 use proto::tap::PodPhase;
 use serde_json::json;
 use tests::case::{Bed, Case};
-use tests::daemon::Daemon;
-use tests::net_node::{NetNode, Taps, pod_id};
+use tests::net_node::{NetNode, pod_id};
 use tests::sriov::Card;
 
 use super::setup::{self, MAC, allocations, claims, plugin};
-use crate::net::DOOMED;
+use crate::net::Doomed;
 
 /// Some thirty steps, with two daemons each, in an emulated node.
 const DEADLINE: Duration = Duration::from_secs(720);
-const DEATH_DEADLINE: Duration = Duration::from_secs(120);
 const TOO_MANY: usize = 100;
 
 pub(super) const CASES: &[Case] =
@@ -34,18 +32,13 @@ fn every_step(bed: &Bed) -> Result<()> {
 
     let (mut killed_with_claim, mut whole) = (0, 0);
     for step in 1..TOO_MANY {
-        let words = [DOOMED.into(), step.to_string().into(), bed.vmwrapper().into(), plugins.clone().into_os_string()];
-        let mut doomed = Daemon::start("doomed", bed.itself(), words, bed.logs().join("doomed.log"))?;
-        let taps = Taps::default();
-        taps.hello(|| doomed.still_runs())?;
+        let doomed = Doomed::start(bed, step, &plugins)?;
+        let taps = &doomed.taps;
         let attached = taps.attach(&pod).is_ok();
         let armed = attached && taps.arm(&pod).is_ok();
         let detached = armed && taps.detach(&pod).is_ok() && taps.detach(&pod).is_ok();
-        let outlived = detached && doomed.still_runs().is_ok();
-        if outlived {
-            doomed.kill9()?;
-        } else {
-            ensure!(doomed.ended(DEATH_DEADLINE)?.is_none(), "step {step}: ended otherwise than by a signal");
+        let outlived = doomed.outlived(detached)?;
+        if !outlived {
             killed_with_claim += claims()?;
         }
 
