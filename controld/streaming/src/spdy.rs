@@ -14,6 +14,8 @@ mod encoder;
 mod exercise;
 mod frame;
 mod headers;
+#[cfg(test)]
+pub(crate) mod peer;
 mod zlib;
 
 pub use self::decoder::{DecodeError, Decoder};

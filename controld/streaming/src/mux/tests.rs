@@ -1,11 +1,10 @@
-use std::collections::VecDeque;
-
 use bytes::{Bytes, BytesMut};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _, DuplexStream, duplex};
 use tokio::time::timeout;
 
 use super::*;
-use crate::spdy::{DecodeError, Decoder, Encoder, Frame};
+use crate::spdy::peer::{Peer, syn};
+use crate::spdy::{DecodeError, Encoder, Frame};
 
 const SOON: Duration = Duration::from_secs(5);
 
@@ -40,16 +39,13 @@ async fn bytes_and_ends_travel_both_ways() {
 #[tokio::test(start_paused = true)]
 async fn the_end_of_a_connection_is_pinned() {
     let (mut peer, server, mut arrivals) = server(Limits::default());
-    peer.syn(1, "stdin").await;
-    peer.syn(3, "stdout").await;
+    peer.send(&syn(1, "stdin")).await;
+    peer.send(&syn(3, "stdout")).await;
     let (_in_read, _in_write) = arrivals.next().await.expect("stdin").accept().split();
     let (_, mut out) = arrivals.next().await.expect("stdout").accept().split();
     out.write_all(b"bye").await.expect("write");
     let finished = tokio::spawn(server.finish());
-    let mut frames = Vec::new();
-    while let Some(frame) = peer.next().await {
-        frames.push(frame);
-    }
+    let frames = peer.rest().await;
     assert_eq!(
         frames,
         [
@@ -73,8 +69,8 @@ async fn the_end_of_a_connection_is_pinned() {
 async fn a_full_stream_delays_nobody_else() {
     let limits = Limits { stream: 100_000, ..Limits::default() };
     let (mut peer, _server, mut arrivals) = server(limits);
-    peer.syn(1, "stdin").await;
-    peer.syn(3, "resize").await;
+    peer.send(&syn(1, "stdin")).await;
+    peer.send(&syn(3, "resize")).await;
     let (mut stdin, _w1) = arrivals.next().await.expect("stdin").accept().split();
     let (mut resize, _w2) = arrivals.next().await.expect("resize").accept().split();
     // Just as much as is kept.
@@ -109,7 +105,7 @@ async fn a_full_stream_delays_nobody_else() {
 async fn a_peer_that_is_gone_is_noticed_behind_a_full_stream() {
     let limits = Limits { stream: 1000, ..Limits::default() };
     let (mut peer, server, mut arrivals) = server(limits);
-    peer.syn(1, "stdin").await;
+    peer.send(&syn(1, "stdin")).await;
     let _stdin = arrivals.next().await.expect("stdin").accept();
     peer.send(&data(1, &[1; 2000])).await;
     peer.until(&Frame::Ping { id: 2 }).await;
@@ -122,7 +118,7 @@ async fn a_peer_that_is_gone_is_noticed_behind_a_full_stream() {
 #[tokio::test]
 async fn a_peer_that_goes_ends_every_stream() {
     let (mut peer, server, mut arrivals) = server(Limits::default());
-    peer.syn(1, "stdin").await;
+    peer.send(&syn(1, "stdin")).await;
     let (mut read, mut write) = arrivals.next().await.expect("stdin").accept().split();
     // Else the answer could find the peer gone first.
     peer.until(&Frame::SynReply { id: 1, fin: false, headers: Headers::new() }).await;
@@ -143,7 +139,7 @@ async fn streams_that_break_the_rules_are_reset() {
     let reset = |id, status| Frame::RstStream { id, status };
     peer.send(&syn(2, "x")).await;
     peer.until(&reset(2, Status::PROTOCOL_ERROR)).await;
-    peer.syn(5, "x").await;
+    peer.send(&syn(5, "x")).await;
     let (mut read, _write) = arrivals.next().await.expect("5").accept().split();
     peer.send(&syn(3, "x")).await;
     peer.until(&reset(3, Status::PROTOCOL_ERROR)).await;
@@ -155,7 +151,7 @@ async fn streams_that_break_the_rules_are_reset() {
     let mut all = Vec::new();
     assert_eq!(read.read_to_end(&mut all).await.expect("was ended before"), 0);
     // A second stream of the same id takes the first one with it.
-    peer.syn(9, "x").await;
+    peer.send(&syn(9, "x")).await;
     let (mut read, _write) = arrivals.next().await.expect("9").accept().split();
     peer.send(&syn(9, "x")).await;
     peer.until(&reset(9, Status::PROTOCOL_ERROR)).await;
@@ -170,13 +166,13 @@ async fn streams_that_break_the_rules_are_reset() {
 async fn too_many_streams_are_refused() {
     let (mut peer, _server, mut arrivals) = server(Limits { streams: 2, ..Limits::default() });
     for id in [1, 3, 5] {
-        peer.syn(id, "x").await;
+        peer.send(&syn(id, "x")).await;
     }
     peer.until(&Frame::RstStream { id: 5, status: Status::REFUSED_STREAM }).await;
     let first = arrivals.next().await.expect("1").accept();
     drop(arrivals);
     peer.until(&Frame::RstStream { id: 3, status: Status::REFUSED_STREAM }).await;
-    peer.syn(7, "x").await;
+    peer.send(&syn(7, "x")).await;
     peer.until(&Frame::RstStream { id: 7, status: Status::REFUSED_STREAM }).await;
     drop(first);
     peer.until(&fin(1)).await;
@@ -219,7 +215,7 @@ async fn an_idle_connection_ends() {
 #[tokio::test(start_paused = true)]
 async fn writers_wait_for_a_peer_that_does_not_read() {
     let (mut peer, _server, mut arrivals) = server(Limits { outgoing: 10_000, ..Limits::default() });
-    peer.syn(1, "stdout").await;
+    peer.send(&syn(1, "stdout")).await;
     let (_read, mut write) = arrivals.next().await.expect("stdout").accept().split();
     let mut written = 0;
     while let Ok(done) = timeout(Duration::from_millis(50), write.write(&[7; 5000])).await {
@@ -249,67 +245,10 @@ async fn a_client_hears_that_its_stream_was_not_taken() {
     drop(refusing.await);
 }
 
-// The other end, byte by byte.
-
-struct Peer {
-    transport: DuplexStream,
-    encoder: Encoder,
-    decoder: Decoder,
-    buffer: BytesMut,
-    seen: VecDeque<Frame>,
-}
-
-fn server(limits: Limits) -> (Peer, Connection, Arrivals) {
+fn server(limits: Limits) -> (Peer<DuplexStream>, Connection, Arrivals) {
     let (near, far) = duplex(20_000);
     let (server, arrivals) = Connection::start(far, Role::Server, limits);
-    let peer = Peer {
-        transport: near,
-        encoder: Encoder::new(),
-        decoder: Decoder::new(),
-        buffer: BytesMut::new(),
-        seen: VecDeque::new(),
-    };
-    (peer, server, arrivals)
-}
-
-impl Peer {
-    async fn send(&mut self, frame: &Frame) {
-        let mut bytes = BytesMut::new();
-        self.encoder.encode(frame, &mut bytes);
-        timeout(SOON, self.transport.write_all(&bytes)).await.expect("taken in time").expect("open");
-    }
-
-    async fn syn(&mut self, id: u32, kind: &str) {
-        self.send(&syn(id, kind)).await;
-    }
-
-    /// The next frame; `None` at the end of the connection.
-    async fn next(&mut self) -> Option<Frame> {
-        loop {
-            if let Some(frame) = self.decoder.decode(&mut self.buffer).expect("frames") {
-                self.seen.push_back(frame.clone());
-                return Some(frame);
-            }
-            let read = self.transport.read_buf(&mut self.buffer);
-            if timeout(Duration::from_secs(60), read).await.expect("something in time").expect("open") == 0 {
-                return None;
-            }
-        }
-    }
-
-    async fn until(&mut self, wanted: &Frame) {
-        while let Some(frame) = self.next().await {
-            if frame == *wanted {
-                return;
-            }
-        }
-        panic!("no {wanted:?} in {:?}", self.seen);
-    }
-}
-
-fn syn(id: u32, kind: &str) -> Frame {
-    let headers = Headers::new().with("streamType", kind);
-    Frame::SynStream { id, associated: 0, priority: 0, fin: false, unidirectional: false, headers }
+    (Peer::new(near), server, arrivals)
 }
 
 fn data(id: u32, bytes: &[u8]) -> Frame {

@@ -1,4 +1,3 @@
-use bytes::BytesMut;
 use futures_util::future::BoxFuture;
 use hyper::StatusCode;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _, duplex};
@@ -10,7 +9,8 @@ use super::*;
 use crate::backend::{Session, SessionError, TermSize};
 use crate::client::{self, EndError, Options};
 use crate::request::Otherwise;
-use crate::spdy::{Decoder, Encoder, Frame, Headers};
+use crate::spdy::peer::{Peer, syn};
+use crate::spdy::{Frame, Headers};
 
 mod forward;
 mod tls;
@@ -119,10 +119,7 @@ async fn a_client_that_opens_no_streams_is_sent_away() {
     peer.send(&syn(1, "error")).await;
     peer.send(&syn(3, "error")).await;
     peer.send(&syn(5, "surprise")).await;
-    let mut frames = Vec::new();
-    while let Some(frame) = peer.next().await {
-        frames.push(frame);
-    }
+    let frames = peer.rest().await;
     let refused = |id| Frame::RstStream { id, status: crate::spdy::Status::REFUSED_STREAM };
     assert_eq!(
         frames,
@@ -177,10 +174,7 @@ async fn a_go_client_is_served() {
         ]
     );
     let mut peer = Peer::new(stream);
-    let mut frames = Vec::new();
-    while let Some(frame) = peer.next().await {
-        frames.push(frame);
-    }
+    let frames = peer.rest().await;
     assert_eq!(
         frames,
         [
@@ -454,59 +448,6 @@ async fn attach(server: &Server, request: AttachRequest) -> client::Session {
 
 async fn soon<T>(work: impl Future<Output = T>) -> T {
     timeout(SOON, work).await.expect("in time")
-}
-
-// The client's end, frame by frame.
-
-struct Peer<T> {
-    transport: T,
-    encoder: Encoder,
-    decoder: Decoder,
-    buffer: BytesMut,
-}
-
-impl<T: tokio::io::AsyncRead + tokio::io::AsyncWrite + Unpin> Peer<T> {
-    fn new(transport: T) -> Self {
-        Self { transport, encoder: Encoder::new(), decoder: Decoder::new(), buffer: BytesMut::new() }
-    }
-
-    async fn send(&mut self, frame: &Frame) {
-        let mut bytes = BytesMut::new();
-        self.encoder.encode(frame, &mut bytes);
-        self.transport.write_all(&bytes).await.expect("open");
-    }
-
-    async fn next(&mut self) -> Option<Frame> {
-        loop {
-            if let Some(frame) = self.decoder.decode(&mut self.buffer).expect("frames") {
-                return Some(frame);
-            }
-            let read = self.transport.read_buf(&mut self.buffer);
-            if timeout(Duration::from_secs(60), read).await.expect("something in time").expect("open") == 0 {
-                return None;
-            }
-        }
-    }
-
-    /// All data of a stream, to its end.
-    async fn text_of(&mut self, wanted: u32) -> String {
-        let mut text = Vec::new();
-        loop {
-            if let Frame::Data { id, fin, payload } = self.next().await.expect("the stream's end")
-                && id == wanted
-            {
-                text.extend_from_slice(&payload);
-                if fin {
-                    return String::from_utf8(text).expect("text");
-                }
-            }
-        }
-    }
-}
-
-fn syn(id: u32, kind: &str) -> Frame {
-    let headers = Headers::new().with("streamType", kind);
-    Frame::SynStream { id, associated: 0, priority: 0, fin: false, unidirectional: false, headers }
 }
 
 fn reply(id: u32) -> Frame {
