@@ -6,6 +6,7 @@ use std::io::Write as _;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+use common::Chain;
 use imagestore::{Config, ErrorKind, PullError, Store};
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
@@ -248,7 +249,6 @@ async fn until(done: impl Fn() -> bool) {
     }
 }
 
-fn chain(error: &dyn std::error::Error) -> String {
-    let causes = std::iter::successors(Some(error), |error| error.source());
-    causes.map(ToString::to_string).collect::<Vec<_>>().join(": ")
+fn chain(error: &(dyn std::error::Error + 'static)) -> String {
+    Chain(error).to_string()
 }

@@ -6,6 +6,7 @@ use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 
+use common::Chain;
 use imagestore::ErrorKind;
 use imagestore::net::{Artifact, Ask, Auth, Client, NetConfig, NetPolicy, Opened, Transport};
 use imagestore::provider::{Locator, Platform, Provider, ProviderError, RemoteImage, Want};
@@ -224,12 +225,6 @@ pub(crate) async fn bytes(provider: &dyn Provider, image: &RemoteImage, ask: &As
     }
 }
 
-pub(crate) fn chain(error: &dyn std::error::Error) -> String {
-    let mut text = error.to_string();
-    let mut cause = error.source();
-    while let Some(error) = cause {
-        text = format!("{text}: {error}");
-        cause = error.source();
-    }
-    text
+pub(crate) fn chain(error: &(dyn std::error::Error + 'static)) -> String {
+    Chain(error).to_string()
 }

@@ -1,7 +1,5 @@
 //! A node in a temporary directory, whose plugins are shell scripts that log what they are told.
 
-use std::error::Error;
-use std::fmt::Write as _;
 use std::fs::{self, File};
 use std::io::Write as _;
 use std::os::unix::fs::PermissionsExt as _;
@@ -11,6 +9,7 @@ use std::sync::{LazyLock, mpsc};
 use std::thread;
 use std::time::Duration;
 
+use common::Chain;
 use nix::fcntl::{Flock, FlockArg};
 use nix::sys::stat::Mode;
 use nix::unistd::mkfifo;
@@ -101,13 +100,7 @@ impl Node {
     pub(super) async fn add_error(&self, plugins: &[&str], limit: Duration) -> String {
         let list = self.network(chain("1.0.0", plugins));
         let error = self.cni(limit).add(&list, &self.target(), None).await.expect_err("the plugin fails");
-        let mut text = error.to_string();
-        let mut cause = error.source();
-        while let Some(error) = cause {
-            write!(text, ": {error}").unwrap();
-            cause = error.source();
-        }
-        text
+        Chain(&error).to_string()
     }
 
     /// Passes once all processes that had the lock are gone; the kernel closes a killed process' files a moment after.

@@ -1,6 +1,6 @@
-use std::fmt::Write as _;
 use std::os::unix::fs::symlink;
 
+use common::Chain;
 use nix::sys::stat::Mode;
 use nix::unistd::mkfifo;
 
@@ -25,13 +25,7 @@ fn dir_with(files: &[(&str, &str)]) -> tempfile::TempDir {
 /// The error and its causes, without the directory's name.
 fn refusal(dir: &tempfile::TempDir) -> String {
     let error = default_network(dir.path()).expect_err("refused");
-    let mut text = error.to_string();
-    let mut cause = std::error::Error::source(&error);
-    while let Some(error) = cause {
-        write!(text, ": {error}").unwrap();
-        cause = error.source();
-    }
-    text.replace(dir.path().to_str().unwrap(), "DIR")
+    Chain(&error).to_string().replace(dir.path().to_str().unwrap(), "DIR")
 }
 
 fn refused(text: &str) -> String {
