@@ -6,13 +6,20 @@
 
 use std::io::{self, Read};
 
+mod fields;
+mod pax;
+mod sparse;
+
+use fields::{decimal, name, number, until_zero};
+use pax::{Extended, parse_pax};
+pub use sparse::Data;
+use sparse::{MAX_PIECES, Piece, add_old, check};
+
 const BLOCK: usize = 512;
 /// Entries of an archive, unless its reader says otherwise.
 const MAX_ENTRIES: u64 = 100_000;
 /// Bytes of an extended header, of a long name, or of a map of a sparse file.
 const MAX_EXTENSION: u64 = 1024 * 1024;
-/// Pieces of a sparse file.
-const MAX_PIECES: usize = 100_000;
 
 /// Why an archive is refused.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -68,13 +75,6 @@ pub struct Entry {
     pieces: Option<Vec<Piece>>,
 }
 
-/// A part of a sparse file that is stored.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-struct Piece {
-    at: u64,
-    length: u64,
-}
-
 /// A reader of entries.
 #[derive(Debug)]
 pub struct Tar<R> {
@@ -84,22 +84,6 @@ pub struct Tar<R> {
     /// Bytes of the current entry, and its padding, that were not read yet.
     stored: u64,
     padding: u64,
-}
-
-/// What extended headers say of the entry that follows.
-#[derive(Debug, Default)]
-struct Extended {
-    path: Option<Vec<u8>>,
-    target: Option<Vec<u8>>,
-    size: Option<u64>,
-    sparse_name: Option<Vec<u8>>,
-    sparse_size: Option<u64>,
-    sparse_version: Option<(u64, u64)>,
-    major: Option<u64>,
-    minor: Option<u64>,
-    map: Vec<Piece>,
-    has_map: bool,
-    pending: Option<u64>,
 }
 
 impl<R: Read> Tar<R> {
@@ -327,183 +311,4 @@ impl<R: Read> Tar<R> {
         }
         Ok(numbers[1..].chunks_exact(2).map(|pair| Piece { at: pair[0], length: pair[1] }).collect())
     }
-}
-
-/// Reads an entry's data with the holes of a sparse file filled in.
-#[derive(Debug)]
-pub struct Data {
-    /// Where the next byte is.
-    at: u64,
-    size: u64,
-    pieces: Option<Vec<Piece>>,
-    next: usize,
-}
-
-impl Data {
-    #[must_use]
-    pub fn of(entry: Entry) -> Self {
-        Self { at: 0, size: entry.size, pieces: entry.pieces, next: 0 }
-    }
-
-    /// Bytes of the entry that `tar` is at; none at its end.
-    ///
-    /// # Errors
-    /// As of [`Tar::next_entry`].
-    pub fn read<R: Read>(&mut self, tar: &mut Tar<R>, room: &mut [u8]) -> io::Result<usize> {
-        let Some(pieces) = &self.pieces else { return tar.read_stored(room) };
-        let limit = |length: u64| room.len().min(usize::try_from(length).unwrap_or(usize::MAX));
-        while let Some(piece) = pieces.get(self.next) {
-            if self.at < piece.at {
-                let count = limit(piece.at - self.at);
-                room[..count].fill(0);
-                self.at += count as u64;
-                return Ok(count);
-            }
-            let left = piece.at + piece.length - self.at;
-            if left > 0 {
-                let count = limit(left);
-                let count = tar.read_stored(&mut room[..count])?;
-                self.at += count as u64;
-                return Ok(count);
-            }
-            self.next += 1;
-        }
-        let count = limit(self.size - self.at);
-        room[..count].fill(0);
-        self.at += count as u64;
-        Ok(count)
-    }
-}
-
-impl Extended {
-    fn is_sparse(&self) -> bool {
-        self.has_map || self.sparse_version.is_some() || self.sparse_size.is_some() || self.sparse_name.is_some()
-    }
-}
-
-/// A text that may be filled up with zeros.
-fn until_zero(text: &[u8]) -> Vec<u8> {
-    text.split(|byte| *byte == 0).next().unwrap_or_default().to_vec()
-}
-
-/// Records `length key=value` of a pax header (POSIX pax, extended header).
-fn parse_pax(mut bytes: &[u8], extended: &mut Extended) -> Result<(), TarError> {
-    let wrong = TarError::Extension;
-    while !bytes.is_empty() {
-        let blank = bytes.iter().position(|byte| *byte == b' ').ok_or(wrong("no length"))?;
-        let length = decimal(&bytes[..blank]).and_then(|length| usize::try_from(length).ok());
-        let length = length.filter(|length| (blank + 2..=bytes.len()).contains(length)).ok_or(wrong("length"))?;
-        let (record, rest) = bytes.split_at(length);
-        bytes = rest;
-        let record = record[blank + 1..].strip_suffix(b"\n").ok_or(wrong("no end"))?;
-        let equals = record.iter().position(|byte| *byte == b'=').ok_or(wrong("no value"))?;
-        let (key, value) = (&record[..equals], &record[equals + 1..]);
-        let number = || decimal(value).ok_or(wrong("no number"));
-        match key {
-            b"linkpath" => extended.target = Some(value.to_vec()),
-            b"path" => extended.path = Some(value.to_vec()),
-            b"size" => extended.size = Some(number()?),
-            b"GNU.sparse.name" => extended.sparse_name = Some(value.to_vec()),
-            b"GNU.sparse.realsize" | b"GNU.sparse.size" => extended.sparse_size = Some(number()?),
-            b"GNU.sparse.major" => extended.major = Some(number()?),
-            b"GNU.sparse.minor" => extended.minor = Some(number()?),
-            b"GNU.sparse.offset" => {
-                extended.has_map = true;
-                if extended.pending.replace(number()?).is_some() {
-                    return Err(TarError::Sparse("a piece without a length"));
-                }
-            }
-            b"GNU.sparse.numbytes" => {
-                let at = extended.pending.take().ok_or(TarError::Sparse("a piece without a place"))?;
-                extended.map.push(Piece { at, length: number()? });
-            }
-            b"GNU.sparse.map" => {
-                extended.has_map = true;
-                extended.map = parse_map(value)?;
-            }
-            // How many there are is seen anyway.
-            b"GNU.sparse.numblocks" => extended.has_map = true,
-            _ if key.starts_with(b"GNU.sparse.") => return Err(TarError::Sparse("unknown word")),
-            _ => {}
-        }
-        if extended.map.len() > MAX_PIECES {
-            return Err(TarError::Sparse("too many pieces"));
-        }
-    }
-    if extended.pending.is_some() {
-        return Err(TarError::Sparse("a piece without a length"));
-    }
-    if let Some(major) = extended.major {
-        extended.sparse_version = Some((major, extended.minor.unwrap_or(0)));
-    }
-    Ok(())
-}
-
-/// The map of pax 0.1: places and lengths, all joined by commas.
-fn parse_map(value: &[u8]) -> Result<Vec<Piece>, TarError> {
-    if value.is_empty() {
-        return Ok(Vec::new());
-    }
-    let numbers: Option<Vec<_>> = value.split(|byte| *byte == b',').map(decimal).collect();
-    let numbers = numbers.filter(|numbers| numbers.len() % 2 == 0).ok_or(TarError::Sparse("no number"))?;
-    Ok(numbers.chunks_exact(2).map(|pair| Piece { at: pair[0], length: pair[1] }).collect())
-}
-
-/// Pieces in order, apart, within the file, and as many bytes as are stored.
-fn check(pieces: &[Piece], size: u64, stored: u64) -> Result<(), TarError> {
-    let mut end = 0_u64;
-    let mut sum = 0_u64;
-    for piece in pieces {
-        if piece.at < end {
-            return Err(TarError::Sparse("pieces out of order"));
-        }
-        end =
-            piece.at.checked_add(piece.length).filter(|end| *end <= size).ok_or(TarError::Sparse("beyond the end"))?;
-        // No more than `end`, which is in bounds.
-        sum += piece.length;
-    }
-    if sum == stored { Ok(()) } else { Err(TarError::Sparse("other length than stored")) }
-}
-
-fn add_old(fields: &[u8], pieces: &mut Vec<Piece>) -> Result<(), TarError> {
-    for field in fields.chunks_exact(24) {
-        if field[0] == 0 {
-            break;
-        }
-        let (at, length) = (number(&field[..12]), number(&field[12..]));
-        let (Some(at), Some(length)) = (at, length) else { return Err(TarError::Sparse("no number")) };
-        pieces.push(Piece { at, length });
-    }
-    Ok(())
-}
-
-/// The name in a header, with POSIX's prefix in front.
-fn name(header: &[u8; BLOCK]) -> Vec<u8> {
-    let name = until_zero(&header[..100]);
-    // GNU's own form has times there.
-    let prefix = if &header[257..263] == b"ustar\0" { until_zero(&header[345..500]) } else { Vec::new() };
-    if prefix.is_empty() { name } else { [prefix, name].join(&b'/') }
-}
-
-/// A number of a header: octal, or binary if the first bit is set.
-fn number(field: &[u8]) -> Option<u64> {
-    if field.first()? & 0x80 != 0 {
-        let (first, rest) = field.split_first()?;
-        // The second bit is a sign.
-        if *first != 0x80 {
-            return None;
-        }
-        return rest.iter().try_fold(0_u64, |sum, byte| sum.checked_mul(256)?.checked_add((*byte).into()));
-    }
-    let text = field.split(|byte| *byte == 0).next()?;
-    let digits = text.trim_ascii();
-    let octal = |sum: u64, byte: &u8| {
-        sum.checked_mul(8)?.checked_add((b'0'..=b'7').contains(byte).then(|| u64::from(byte - b'0'))?)
-    };
-    digits.iter().try_fold(0, octal)
-}
-
-fn decimal(digits: &[u8]) -> Option<u64> {
-    let text = std::str::from_utf8(digits).ok().filter(|text| text.bytes().all(|byte| byte.is_ascii_digit()))?;
-    text.parse().ok()
 }
