@@ -1,7 +1,7 @@
 use url::Url;
 
 use super::*;
-use crate::sources::net::Transport;
+use crate::sources::net::{self, Transport};
 
 mod file;
 mod registry;

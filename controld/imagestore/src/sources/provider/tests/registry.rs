@@ -1,10 +1,10 @@
 //! Who is asked for a name, and when the asking ends.
 
-use std::sync::Mutex;
+use std::sync::{Arc, Mutex};
 
 use super::super::*;
 use super::locator;
-use crate::sources::net::FetchError;
+use crate::sources::net::{self, FetchError};
 
 /// Knows one name.
 #[derive(Debug)]
