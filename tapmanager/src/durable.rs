@@ -10,10 +10,10 @@
 //! [`common::small_file`] always replaces a JSON file as a whole. The journal also needs a write that fails if the file
 //! exists, a flush that comes later than the write, and lines appended to a file; so it has this module.
 //!
-//! All functions block for a disk flush or two (0.3 to 0.6 ms on the machines measured): call them off the reactor.
+//! All functions but [`read`] block for a disk flush or two (0.3 to 0.6 ms on the machines measured): call them off the reactor.
 
 use std::fs::{self, File, OpenOptions};
-use std::io::{self, Write as _};
+use std::io::{self, Read as _, Write as _};
 use std::os::unix::fs::OpenOptionsExt as _;
 use std::path::{Path, PathBuf};
 
@@ -132,6 +132,15 @@ fn place_first(temp: &Path, path: &Path) -> io::Result<()> {
 fn link_first(temp: &Path, path: &Path) -> io::Result<()> {
     fs::hard_link(temp, path)?;
     fs::remove_file(temp)
+}
+
+/// The bytes of a file; `None` if there are more than `most`. Neither a link nor a fifo in its place may lead us away or hold us up.
+pub(crate) fn read(path: &Path, most: u64) -> io::Result<Option<Vec<u8>>> {
+    let flags = OFlag::O_NOFOLLOW | OFlag::O_NONBLOCK;
+    let file = OpenOptions::new().read(true).custom_flags(flags.bits()).open(path)?;
+    let mut bytes = Vec::new();
+    file.take(most + 1).read_to_end(&mut bytes)?;
+    Ok((bytes.len() as u64 <= most).then_some(bytes))
 }
 
 /// Makes the file `name` in `dir` stay through a power failure.

@@ -23,12 +23,11 @@
 mod first;
 
 use std::collections::BTreeMap;
-use std::fs::{self, DirBuilder, File, OpenOptions};
-use std::io::{self, Read as _};
-use std::os::unix::fs::{DirBuilderExt as _, OpenOptionsExt as _};
+use std::fs::{self, DirBuilder};
+use std::io;
+use std::os::unix::fs::DirBuilderExt as _;
 use std::path::{Path, PathBuf};
 
-use nix::fcntl::OFlag;
 use proto::tap::{Attach, IfName, NetworkAsk, PodId, PodNet, PodPhase};
 use serde::{Deserialize, Serialize};
 
@@ -427,13 +426,8 @@ fn understood(bytes: &[u8], pod: &PodId) -> Result<Record, UnreadableCause> {
     Ok(record)
 }
 
-/// Neither a link nor a fifo in the directory may lead us away or hold us up.
 fn read_bounded(path: &Path) -> Result<Vec<u8>, UnreadableCause> {
-    let flags = OFlag::O_NOFOLLOW | OFlag::O_NONBLOCK;
-    let file: File = OpenOptions::new().read(true).custom_flags(flags.bits()).open(path)?;
-    let mut bytes = Vec::new();
-    file.take(MAX_FILE + 1).read_to_end(&mut bytes)?;
-    if bytes.len() as u64 > MAX_FILE { Err(UnreadableCause::TooLong) } else { Ok(bytes) }
+    durable::read(path, MAX_FILE)?.ok_or(UnreadableCause::TooLong)
 }
 
 #[cfg(test)]

@@ -10,13 +10,12 @@
 //!
 //! All functions block on the disk: call them off the reactor.
 
-use std::fs::{self, DirBuilder, OpenOptions};
-use std::io::{self, Read as _};
-use std::os::unix::fs::{DirBuilderExt as _, OpenOptionsExt as _};
+use std::fs::{self, DirBuilder};
+use std::io;
+use std::os::unix::fs::DirBuilderExt as _;
 use std::path::{Path, PathBuf};
 
 use common::Reason;
-use nix::fcntl::OFlag;
 use sriov::PciAddr;
 use sriov::claim::{Cause, Claim, Notes};
 
@@ -175,13 +174,8 @@ fn read(path: &Path, vf: PciAddr) -> Result<Option<Claim>, UnreadableCause> {
     if claim.vf() == vf { Ok(Some(claim)) } else { Err(UnreadableCause::OtherVf { vf: claim.vf() }) }
 }
 
-/// Neither a link nor a fifo in the directory may lead us away or hold us up.
 fn read_bounded(path: &Path) -> Result<Vec<u8>, UnreadableCause> {
-    let flags = OFlag::O_NOFOLLOW | OFlag::O_NONBLOCK;
-    let file = OpenOptions::new().read(true).custom_flags(flags.bits()).open(path)?;
-    let mut bytes = Vec::new();
-    file.take(MAX_FILE + 1).read_to_end(&mut bytes)?;
-    if bytes.len() as u64 > MAX_FILE { Err(UnreadableCause::TooLong) } else { Ok(bytes) }
+    durable::read(path, MAX_FILE)?.ok_or(UnreadableCause::TooLong)
 }
 
 #[cfg(test)]
