@@ -9,7 +9,7 @@ use proto::tap::{Attach, DataPath, NetworkAsk, PodNet, PodPhase};
 use serde::Deserialize;
 use serde_json::Value;
 
-use super::{Attachment, Record, SECOND};
+use super::record::{Attachment, Record, SECOND};
 use crate::cni::NetworkList;
 use crate::net::Choices;
 

@@ -1,8 +1,10 @@
 use std::os::unix::fs::{PermissionsExt as _, symlink};
 
-use proto::tap::{DataPath, Dns, Nic, NicKind, Tap};
+use proto::tap::{Attach, DataPath, Dns, NetworkAsk, Nic, NicKind, PodNet, Tap};
 
 use super::*;
+use crate::cni::NetworkList;
+use crate::net::Choices;
 
 /// As the first release wrote it. Stays as it is for ever.
 const FIRST_RELEASE: &str = include_str!("fixtures/v1.json");
