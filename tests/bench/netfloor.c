@@ -33,7 +33,7 @@
 #include <time.h>
 #include <unistd.h>
 
-#define CHECK(call) do { if ((call) < 0) { perror(#call); exit(1); } } while (0)
+#include "floor.h"
 
 static char queue[65536];
 static size_t queued;
@@ -53,20 +53,8 @@ static struct nlmsghdr *begin(int type, int flags, const void *head, size_t len)
 	return m;
 }
 
-static struct rtattr *put(struct nlmsghdr *m, int type, const void *data, size_t len)
-{
-	struct rtattr *a = (void *)((char *)m + NLMSG_ALIGN(m->nlmsg_len));
-	a->rta_type = type;
-	a->rta_len = RTA_LENGTH(len);
-	if (len)
-		memcpy(RTA_DATA(a), data, len);
-	m->nlmsg_len = NLMSG_ALIGN(m->nlmsg_len) + RTA_ALIGN(a->rta_len);
-	return a;
-}
-
 static void put_string(struct nlmsghdr *m, int type, const char *text) { put(m, type, text, strlen(text) + 1); }
 static void put_number(struct nlmsghdr *m, int type, unsigned number) { put(m, type, &number, sizeof number); }
-static void close_nest(struct nlmsghdr *m, struct rtattr *a) { a->rta_len = (char *)m + NLMSG_ALIGN(m->nlmsg_len) - (char *)a; }
 static void end(struct nlmsghdr *m) { queued += NLMSG_ALIGN(m->nlmsg_len); }
 
 static void send_all(int sock)

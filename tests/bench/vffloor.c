@@ -24,23 +24,11 @@
 #include <time.h>
 #include <unistd.h>
 
-#define CHECK(call) do { if ((call) < 0) { perror(#call); exit(1); } } while (0)
+#include "floor.h"
+
 #define DEVICES "/sys/bus/pci/devices"
 
 static char message[4096], reply[65536];
-
-static struct rtattr *put(struct nlmsghdr *m, int type, const void *data, size_t len)
-{
-	struct rtattr *a = (void *)((char *)m + NLMSG_ALIGN(m->nlmsg_len));
-	a->rta_type = type;
-	a->rta_len = RTA_LENGTH(len);
-	if (len)
-		memcpy(RTA_DATA(a), data, len);
-	m->nlmsg_len = NLMSG_ALIGN(m->nlmsg_len) + RTA_ALIGN(a->rta_len);
-	return a;
-}
-
-static void close_nest(struct nlmsghdr *m, struct rtattr *a) { a->rta_len = (char *)m + NLMSG_ALIGN(m->nlmsg_len) - (char *)a; }
 
 static struct nlmsghdr *begin(int type, int flags, const void *head, size_t len)
 {
