@@ -16,7 +16,7 @@ use tests::kubelet_volumes::PodVolumes;
 use tests::libvirt::{running_domains, virsh};
 use tests::loop_device::LoopDevice;
 use tests::node::{BOOT_DEADLINE, CRI_SOCKET, Node, Vm};
-use tests::wait::wait_for;
+use tests::wait::{wait_for, wait_guest};
 use tonic::{Code, Status};
 
 use super::image_volumes;
@@ -296,11 +296,15 @@ fn cloud(bed: &Bed, node: &Node, pairs: &[(&str, &str)]) -> Result<ContainerConf
     Ok(container)
 }
 
+/// Its file is looked for: to ask itself starts Python in a guest that is emulated, which then boots all the slower.
 fn wait_cloud_init(bed: &Bed, vm: &Vm) -> Result<()> {
-    wait_for("cloud-init", CLOUD_DEADLINE, || {
-        Ok(exec(bed, vm, "cloud-init status")?.stdout.contains("status: done").then_some(()))
+    wait_guest("cloud-init's result", CLOUD_DEADLINE, || {
+        Ok((exec(bed, vm, "ls /run/cloud-init/result.json")?.code == Some(0)).then_some(()))
     })
-    .with_context(|| vm.log_text().unwrap_or_default())
+    .with_context(|| vm.log_text().unwrap_or_default())?;
+    let said = exec(bed, vm, "cloud-init status --long")?.stdout;
+    ensure!(said.contains("status: done"), "cloud-init has failed: {said}");
+    Ok(())
 }
 
 /// A guest without our agent, with all that there is.
