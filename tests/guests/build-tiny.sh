@@ -27,7 +27,7 @@ APPEND=${APPEND:-}
 case $FLAVOUR in
 cloud) NAME=tiny R=$KVER-cloud-amd64 ;;
 amd64) NAME=tiny-amd64 R=$KVER-amd64 ;;
-vf) NAME=tiny-vf R=$KVER-cloud-amd64 APPEND="cryptomgr.notests no_timer_check tsc=reliable audit=0 $APPEND" ;;
+vf) NAME=tiny-vf R=$KVER-cloud-amd64 APPEND="no_timer_check tsc=reliable audit=0 $APPEND" ;;
 *) die "flavour cloud, amd64 or vf" ;;
 esac
 MODS="virtio_pci virtio_net virtio_blk virtio_scsi virtio_console virtio_rng virtio_balloon
@@ -138,7 +138,7 @@ TIMEOUT 0
 LABEL tiny
   KERNEL /vmlinuz
   INITRD /initrd
-  APPEND console=tty0 console=ttyS0,115200n8 quiet mitigations=off scsi_mod.scan=sync random.trust_cpu=on $APPEND
+  APPEND console=tty0 console=ttyS0,115200n8 quiet mitigations=off scsi_mod.scan=sync random.trust_cpu=on cryptomgr.notests $APPEND
 C
 syslinux -t 1048576 --install "$raw"
 mcopy -i "$raw@@1M" "$OUT/$NAME.vmlinuz" ::/vmlinuz
