@@ -18,6 +18,8 @@ const VIRTLOGD_SOCKET: &str = "/run/libvirt/virtlogd-sock";
 const READY_DEADLINE: Duration = Duration::from_secs(30);
 /// Where libvirtd keeps what an emulator has answered, a file for each.
 const ANSWERS: &str = "/var/cache/libvirt/qemu/capabilities";
+/// Where an emulated node keeps them for its other cases: in its memory.
+const KEPT_IN_NODE: &str = "/tmp/emulators";
 
 /// The pair.
 #[derive(Debug)]
@@ -38,15 +40,19 @@ impl Libvirt {
         let mut virtlogd = Daemon::start("virtlogd", "/usr/sbin/virtlogd", none, bed.logs().join("virtlogd.log"))?;
         listening(&mut virtlogd, VIRTLOGD_SOCKET)?;
         let kept = kept(bed);
-        copy_all(&kept, Path::new(ANSWERS))?;
+        for kept in [&kept, Path::new(KEPT_IN_NODE)] {
+            copy_all(kept, Path::new(ANSWERS))?;
+        }
         let mut libvirtd = Daemon::start("libvirtd", "/usr/sbin/libvirtd", none, bed.logs().join("libvirtd.log"))?;
         listening(&mut libvirtd, LIBVIRTD_SOCKET)?;
         // Asks every emulator of the machine what it can do, now and not amid a case: its processes and sockets would
         // be taken for a pod's.
         virsh("capabilities")?;
         match copy_all(Path::new(ANSWERS), &kept) {
-            // In an emulated node.
-            Err(failed) if failed.kind() == io::ErrorKind::ReadOnlyFilesystem => {}
+            // An emulated node has the bed's files as they are, and another kernel and processor than their machine.
+            Err(failed) if failed.kind() == io::ErrorKind::ReadOnlyFilesystem => {
+                copy_all(Path::new(ANSWERS), Path::new(KEPT_IN_NODE))?;
+            }
             copied => copied?,
         }
         Ok(Self { libvirtd, virtlogd })
