@@ -50,6 +50,14 @@ pub struct Cost {
     pub waits: BTreeMap<Wait, f64>,
 }
 
+/// What is left when a case is over.
+#[derive(Debug)]
+pub(crate) struct Ran {
+    /// What it printed, or why it failed.
+    pub(crate) outcome: Result<String>,
+    pub(crate) cost: Cost,
+}
+
 /// Counts what `work` takes as a wait of this kind. Waits within it are a part of it.
 pub fn spent<T>(wait: Wait, work: impl FnOnce() -> T) -> T {
     if INSIDE.replace(true) {

@@ -20,9 +20,8 @@ use anyhow::{Context as _, Result, anyhow};
 
 use crate::case::Case;
 use crate::config::Config;
-use crate::cost::{Cost, Wait};
+use crate::cost::{Cost, Ran, Wait};
 use crate::report::{Machine, Report};
-use crate::runner::Ran;
 
 pub(crate) use agent::serve;
 use kind::KINDS;

@@ -17,7 +17,7 @@ use nix::unistd::Pid;
 use crate::case::{Bed, Case, log_dir};
 use crate::cell::{Cell, Links, Share, furnish};
 use crate::config::Config;
-use crate::cost::{self, Cost};
+use crate::cost::{self, Cost, Ran};
 use crate::emulated::{self, Kind, OnDemand};
 use crate::installed;
 use crate::report::{Report, Row};
@@ -33,14 +33,6 @@ const LOG_MARK: &str = "--- ";
 const REPEATED: (usize, usize) = (2, 4);
 /// And so many characters of each. Several failed cases are to fit into what a person sees of a run.
 const LINE: usize = 300;
-
-/// What is left when a case is over.
-#[derive(Debug)]
-pub(crate) struct Ran {
-    /// What it printed, or why it failed.
-    pub(crate) outcome: Result<String>,
-    pub(crate) cost: Cost,
-}
 
 /// Runs the cases that `args` (of a test program) choose, and leaves the reports of what they cost in `reports`.
 pub fn run(args: Vec<String>, cases: &'static [Case], reports: &Path) -> Conclusion {

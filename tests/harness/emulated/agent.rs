@@ -9,8 +9,7 @@ use std::time::Duration;
 use anyhow::{Context as _, Result};
 
 use super::wire::{Order, Outcome, READY, locked, send};
-use crate::cost::Cost;
-use crate::runner::Ran;
+use crate::cost::{Cost, Ran};
 use crate::wait::wait_for;
 
 /// The node has one port.

@@ -19,7 +19,7 @@ use super::silent;
 use super::wire::{Order, Outcome, READY, locked, send};
 use crate::case::Case;
 use crate::config::Config;
-use crate::runner::Ran;
+use crate::cost::Ran;
 use crate::wait::wait_for;
 
 /// 4 s on a quiet machine.
