@@ -12,7 +12,7 @@ use crate::config::Config;
 pub struct Case {
     /// `tier::behaviour`: what is true when it passes.
     pub name: &'static str,
-    /// Killed, and failed, after this long.
+    /// Killed, and failed, after this long on a quiet machine.
     pub deadline: Duration,
     /// The test.
     pub run: fn(&Bed) -> Result<()>,

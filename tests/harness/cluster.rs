@@ -15,6 +15,7 @@ use tonic::codegen::http::header::CONTENT_TYPE;
 use crate::case::Bed;
 use crate::command::sh;
 use crate::daemon::Daemon;
+use crate::pace;
 use crate::wait::wait_for;
 
 const NODE_IP: &str = "192.168.78.1";
@@ -179,7 +180,7 @@ impl Cluster {
             let file = Kubeconfig::read_from(&self.admin)?;
             let config = kube::Config::from_custom_kubeconfig(file, &KubeConfigOptions::default()).await?;
             let client = Client::try_from(config)?;
-            tokio::time::timeout(CALL_DEADLINE, work(client)).await.context("no answer of the API server")?
+            pace::within(CALL_DEADLINE, work(client)).await.context("no answer of the API server")?
         })
     }
 }

@@ -10,6 +10,7 @@ use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 
 use crate::cost::{Wait, spent};
+use crate::pace::{self, Deadline};
 
 /// Enough for any tool that the bed calls, on a busy machine.
 pub const TOOL_DEADLINE: Duration = Duration::from_secs(180);
@@ -32,7 +33,7 @@ pub fn command(program: impl AsRef<OsStr>, args: impl IntoIterator<Item = impl A
     command
 }
 
-/// Runs a command to its end, whatever that is.
+/// Runs a command to its end, whatever that is. `deadline` is as on a quiet machine.
 ///
 /// # Errors
 /// When it cannot be started, or is still running at the deadline; it is killed then.
@@ -51,7 +52,7 @@ fn ended(command: &mut Command, deadline: Duration) -> Result<Ended> {
     let pid = Pid::from_raw(child.id().cast_signed());
     let (sender, ended) = mpsc::channel();
     let waiter = std::thread::spawn(move || sender.send(child.wait_with_output()));
-    match ended.recv_timeout(deadline) {
+    match pace::receive(&ended, Deadline::within(deadline)) {
         Ok(output) => Ok(Ended::from(output.with_context(|| format!("failed to wait for {shown}"))?)),
         Err(_) => {
             // Not reaped yet, so the number is still this process's.

@@ -4,6 +4,8 @@ use std::path::{Path, PathBuf};
 
 use anyhow::{Context as _, Result, ensure};
 
+const OUTSIDE: &str = "VIRTLET_OUTSIDE";
+
 /// Where the programs under test, the guests and the peers are.
 #[derive(Debug, Clone)]
 pub struct Config {
@@ -12,10 +14,22 @@ pub struct Config {
     peers: Option<PathBuf>,
     /// `VIRTLET_KEEP`: leave a failed case's directory, for a person to look at.
     pub keep: bool,
+    /// In an emulated node, the machine that it runs on.
+    pub outside: Option<Outside>,
+}
+
+/// A machine, seen from the emulated node that runs on it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Outside {
+    /// Its own `/proc/loadavg`.
+    pub loadavg: PathBuf,
+    /// How many it has.
+    pub processors: u32,
 }
 
 impl Config {
-    /// Reads `VIRTLET_DIST` (default `target/dist`), `VIRTLET_GUESTS`, `VIRTLET_PEERS` and `VIRTLET_KEEP`.
+    /// Reads `VIRTLET_DIST` (default `target/dist`), `VIRTLET_GUESTS`, `VIRTLET_PEERS` and `VIRTLET_KEEP`; and, which the bed sets
+    /// for itself in an emulated node, `VIRTLET_OUTSIDE`.
     #[must_use]
     pub fn from_env() -> Self {
         let path = |name| std::env::var_os(name).map(PathBuf::from);
@@ -25,6 +39,7 @@ impl Config {
             guests: path("VIRTLET_GUESTS"),
             peers: path("VIRTLET_PEERS"),
             keep: path("VIRTLET_KEEP").is_some(),
+            outside: std::env::var_os(OUTSIDE).and_then(|word| word.to_str().and_then(Outside::of_word)),
         }
     }
 
@@ -63,9 +78,36 @@ impl Config {
     }
 }
 
+impl Outside {
+    /// The variable, for a kernel's command line.
+    #[must_use]
+    pub fn word(&self) -> String {
+        format!("{OUTSIDE}={}:{}", self.processors, self.loadavg.display())
+    }
+
+    fn of_word(value: &str) -> Option<Self> {
+        let (processors, loadavg) = value.split_once(':')?;
+        Some(Self { loadavg: loadavg.into(), processors: processors.parse().ok()? })
+    }
+}
+
 fn existing(dir: Option<&Path>, variable: &str, file: &str) -> Result<PathBuf> {
     let dir = dir.with_context(|| format!("`{variable}` is not set; run the bed through `make`"))?;
     let path = dir.join(file);
     ensure!(path.exists(), "no `{}`; run `make setup`", path.display());
     Ok(path)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_node_reads_what_the_machine_outside_wrote() {
+        let outside = Outside { loadavg: "/host/proc/loadavg".into(), processors: 2 };
+        let word = outside.word();
+
+        assert_eq!(word, "VIRTLET_OUTSIDE=2:/host/proc/loadavg");
+        assert_eq!(word.split_once('=').and_then(|(_, value)| Outside::of_word(value)), Some(outside));
+    }
 }

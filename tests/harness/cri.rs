@@ -22,6 +22,8 @@ use tokio::runtime::Runtime;
 use tonic::transport::{Channel, Endpoint};
 use tonic::{Response, Status};
 
+use crate::pace;
+
 /// `overhead.podFixed` of the bed's pods, in bytes: it pays for a QEMU that emulates, so a guest has all of its small limit.
 pub const POD_FIXED: i64 = 320 << 20;
 /// Like kubelet's `runtimeRequestTimeout`.
@@ -47,8 +49,7 @@ impl Cri {
             let path = path.clone();
             async move { UnixStream::connect(path).await.map(TokioIo::new) }
         };
-        let endpoint = Endpoint::from_static("http://cri").timeout(CALL_DEADLINE);
-        let channel = endpoint.connect_with_connector_lazy(tower::service_fn(connect));
+        let channel = Endpoint::from_static("http://cri").connect_with_connector_lazy(tower::service_fn(connect));
         drop(_inside);
         Ok(Self { runtime, channel })
     }
@@ -61,7 +62,7 @@ impl Cri {
     where
         F: Future<Output = Result<Response<T>, Status>>,
     {
-        self.runtime.block_on(call(RuntimeServiceClient::new(self.channel.clone()))).map(Response::into_inner)
+        self.done(call(RuntimeServiceClient::new(self.channel.clone()))).map(Response::into_inner)
     }
 
     /// Makes one call of ImageService.
@@ -72,7 +73,7 @@ impl Cri {
     where
         F: Future<Output = Result<Response<T>, Status>>,
     {
-        self.runtime.block_on(call(ImageServiceClient::new(self.channel.clone()))).map(Response::into_inner)
+        self.done(call(ImageServiceClient::new(self.channel.clone()))).map(Response::into_inner)
     }
 
     /// Makes one call of the service for looking after images.
@@ -83,7 +84,12 @@ impl Cri {
     where
         F: Future<Output = Result<T, Status>>,
     {
-        self.runtime.block_on(call(ImageAdminClient::new(self.channel.clone())))
+        self.done(call(ImageAdminClient::new(self.channel.clone())))
+    }
+
+    fn done<T>(&self, call: impl Future<Output = Result<T, Status>>) -> Result<T, Status> {
+        let done = self.runtime.block_on(pace::within(CALL_DEADLINE, call));
+        done.unwrap_or_else(|late| Err(Status::cancelled(format!("the bed has waited for long enough: {late}"))))
     }
 
     /// Pulls an image; its id.

@@ -26,6 +26,7 @@ use tonic::{Code, Status};
 use tonic_prost::ProstCodec;
 use tower::Service;
 
+use crate::pace;
 use crate::wait::wait_for;
 
 /// Where kubelet and its plugins have their sockets.
@@ -79,7 +80,7 @@ impl DevicePlugin {
         let server = Server::builder().add_service(Calls { given });
         runtime.spawn(server.serve_with_incoming(UnixListenerStream::new(listener)));
         let request = RegisterRequest { version: VERSION.to_owned(), endpoint, resource: resource.to_owned() };
-        runtime.block_on(async { tokio::time::timeout(CALL_DEADLINE, register(&kubelet, request)).await })??;
+        runtime.block_on(pace::within(CALL_DEADLINE, register(&kubelet, request)))??;
         Ok(Self { _runtime: runtime })
     }
 }

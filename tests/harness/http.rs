@@ -1,12 +1,14 @@
 //! The client side of HTTP, as far as asking a guest goes.
 
-use std::io::{Read as _, Write as _};
+use std::io::{ErrorKind, Read as _, Write as _};
 use std::net::{IpAddr, SocketAddr, TcpStream};
 use std::time::Duration;
 
 use anyhow::{Context as _, Result, ensure};
 
-const TIMEOUT: Duration = Duration::from_secs(5);
+use crate::pace::{Deadline, stretched};
+
+const DEADLINE: Duration = Duration::from_secs(5);
 
 /// Body of `http://IP/PATH`.
 ///
@@ -21,14 +23,26 @@ pub fn get(ip: IpAddr, path: &str) -> Result<String> {
 /// # Errors
 /// See [`get`].
 pub fn get_from(ip: IpAddr, port: u16, path: &str) -> Result<String> {
-    let mut stream = TcpStream::connect_timeout(&SocketAddr::new(ip, port), TIMEOUT)?;
-    stream.set_read_timeout(Some(TIMEOUT))?;
+    let mut stream = TcpStream::connect_timeout(&SocketAddr::new(ip, port), stretched(DEADLINE))?;
     write!(stream, "GET {path} HTTP/1.0\r\nHost: {ip}\r\n\r\n")?;
-    let mut answer = String::new();
-    stream.read_to_string(&mut answer)?;
     // A CGI program may end its lines as it likes.
-    let answer = answer.replace("\r\n", "\n");
+    let answer = String::from_utf8(all_of(&mut stream)?)?.replace("\r\n", "\n");
     let (head, body) = answer.split_once("\n\n").with_context(|| format!("answer without a body: {answer}"))?;
     ensure!(head.split(' ').nth(1) == Some("200"), "not 200: {head}");
     Ok(body.to_owned())
+}
+
+/// What comes until the other end hangs up.
+fn all_of(stream: &mut TcpStream) -> Result<Vec<u8>> {
+    let deadline = Deadline::within(DEADLINE);
+    let mut all = Vec::new();
+    loop {
+        let look = deadline.next_look();
+        stream.set_read_timeout(Some(look.with_context(|| format!("no answer within {} s", DEADLINE.as_secs()))?))?;
+        match stream.read_to_end(&mut all) {
+            // What came before this is in there.
+            Err(error) if matches!(error.kind(), ErrorKind::WouldBlock | ErrorKind::TimedOut) => {}
+            ended => return ended.map(|_| all).context("the answer breaks off"),
+        }
+    }
 }

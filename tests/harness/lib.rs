@@ -3,7 +3,7 @@
 //! `bed` (the only caller) runs every case as a process of its own in private mount, network, process, IPC, host name
 //! and cgroup namespaces ([`cell`]), so a case has the standard paths, links, firewall and libvirt to itself, two cases
 //! or two whole runs stand side by side, and nothing of the machine is touched. Nothing here sleeps: a wait is
-//! [`wait::wait_for`], with a name and a deadline. Nothing is retried.
+//! [`wait::wait_for`], with a name and a deadline by the clock of [`pace`]. Nothing is retried.
 
 pub mod agent_image;
 pub mod canary;
@@ -44,6 +44,7 @@ pub mod modes;
 pub mod net_node;
 pub mod netns;
 pub mod node;
+pub mod pace;
 pub mod pages;
 pub mod peers;
 pub mod pings;

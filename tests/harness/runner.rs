@@ -20,6 +20,7 @@ use crate::config::Config;
 use crate::cost::{self, Cost, Ran};
 use crate::emulated::{self, Kind, OnDemand};
 use crate::installed;
+use crate::pace::{self, Deadline};
 use crate::report::{Report, Row};
 use crate::slots::Slots;
 
@@ -174,7 +175,7 @@ fn end_of(mut child: Child, deadline: Duration) -> Result<ExitStatus> {
     let pid = Pid::from_raw(child.id().cast_signed());
     let (sender, ended) = mpsc::channel();
     let waiter = std::thread::spawn(move || sender.send(child.wait()));
-    let status = ended.recv_timeout(deadline);
+    let status = pace::receive(&ended, Deadline::within(deadline));
     if status.is_err() {
         // `unshare` takes the whole cell with it.
         kill(pid, Signal::SIGKILL).context("failed to kill the cell")?;

@@ -10,6 +10,7 @@ use anyhow::{Context as _, Result};
 
 use super::wire::{Order, Outcome, READY, locked, send};
 use crate::cost::{Cost, Ran};
+use crate::pace;
 use crate::wait::wait_for;
 
 /// The node has one port.
@@ -27,6 +28,7 @@ pub(crate) fn serve(run: impl Fn(&str) -> Ran + Sync) -> Result<()> {
     let name = wait_for("virtio-serial port", PORT_DEADLINE, || {
         Ok(fs::read_dir(PORTS)?.next().transpose()?.map(|entry| entry.file_name()))
     })?;
+    pace::check()?;
     // A cell has the controllers that its parent passes on.
     fs::write(CONTROLLERS, "+cpu +cpuset +io +memory +pids").context("the node has no cgroups of version 2")?;
     let reads = OpenOptions::new().read(true).write(true).open(Path::new("/dev").join(name))?;

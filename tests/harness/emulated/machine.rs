@@ -7,7 +7,8 @@ use std::process::{Command, Stdio};
 use anyhow::{Context as _, Result};
 
 use super::kind::Kind;
-use crate::config::Config;
+use crate::config::{Config, Outside};
+use crate::pace::{LOADAVG, processors};
 
 /// Where the node has this machine's files, those under `/tmp` too.
 const SHARE: &str = "/host";
@@ -49,6 +50,7 @@ pub(super) fn emulator(kind: &Kind, config: &Config, dir: &Path) -> Result<Comma
     for (name, path) in config.places()? {
         words.push(format!("{name}={}", shared(&path)?));
     }
+    words.push(Outside { loadavg: shared(Path::new(LOADAVG))?.into(), processors: processors() }.word());
     let mut command = Command::new("qemu-system-x86_64");
     command
         .args(["-nodefaults", "-no-user-config", "-no-reboot", "-display", "none"])

@@ -20,11 +20,15 @@ use super::wire::{Order, Outcome, READY, locked, send};
 use crate::case::Case;
 use crate::config::Config;
 use crate::cost::Ran;
+use crate::pace::{self, Deadline};
 use crate::wait::wait_for;
 
 /// 4 s on a quiet machine.
 const BOOT_DEADLINE: Duration = Duration::from_secs(300);
-/// What the node may take on top of a case's own deadline: to kill it, clean up, and say so.
+/// A node's clock (see [`pace`]) goes at most so much slower than this machine's: it is busy with its own cases as well. By its
+/// clock it kills a case that is at its deadline; here a node is found out that does nothing any more.
+const SLOWER: u32 = 4;
+/// What the node may take on top of that: to kill it, clean up, and say so.
 const GRACE: Duration = Duration::from_secs(60);
 /// Lines of the node's console that are shown when it ended.
 const TAIL: usize = 40;
@@ -68,7 +72,7 @@ impl Node {
             all.end();
         });
         let node = Self { emulator, wire: Mutex::new(wire), waiting, reader: Some(reader), dir, tier: kind.tier };
-        match up.recv_timeout(BOOT_DEADLINE) {
+        match pace::receive(&up, Deadline::within(BOOT_DEADLINE)) {
             Ok(_) => Ok(node),
             Err(RecvTimeoutError::Disconnected) => bail!("it ended while it booted:\n{}", node.console()),
             Err(RecvTimeoutError::Timeout) => {
@@ -90,7 +94,7 @@ impl Node {
         let (sender, outcome) = mpsc::channel();
         self.waiting.expect(case.name, sender).with_context(|| self.console())?;
         send(&mut *locked(&self.wire), &Order { case: case.name.to_owned() })?;
-        match outcome.recv_timeout(case.deadline + GRACE) {
+        match pace::receive(&outcome, Deadline::within(case.deadline * SLOWER + GRACE)) {
             Ok(Outcome { ended, cost, .. }) => {
                 Ok(Ran { outcome: ended.map_err(|failed| anyhow!("in the node: {failed}")), cost })
             }

@@ -16,6 +16,7 @@ use super::wire::Word;
 use crate::case::log_dir;
 use crate::command::{command, finish};
 use crate::emulated::PERIODIC;
+use crate::pace::{self, Deadline};
 use crate::wait::wait_for;
 
 /// Where the machine has this one's files.
@@ -202,7 +203,7 @@ impl Running {
     /// # Errors
     /// When it ended by itself.
     pub(super) fn word(&self, deadline: Duration) -> Result<Option<Word>> {
-        match self.words.recv_timeout(deadline) {
+        match pace::receive(&self.words, Deadline::within(deadline)) {
             Ok(word) => Ok(Some(word)),
             Err(RecvTimeoutError::Timeout) => Ok(None),
             Err(RecvTimeoutError::Disconnected) => Err(anyhow!("the machine ended by itself")),
