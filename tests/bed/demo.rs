@@ -9,7 +9,7 @@ use anyhow::Result;
 use tests::case::Bed;
 use tests::cri;
 use tests::image_server::Fault;
-use tests::node::{BOOT_DEADLINE, Node};
+use tests::node::{BOOT_DEADLINE, Node, SHUTDOWN};
 use tests::world::World;
 
 pub(crate) const DEADLINE: Duration = Duration::from_secs(480);
@@ -35,7 +35,7 @@ pub(crate) fn run(bed: &Bed) -> Result<()> {
     indented(vm.info()?.lines());
 
     step("StopContainer: the power button");
-    node.cri.stop(&vm.container, GRACE)?;
+    node.cri.stop(&vm.container, SHUTDOWN)?;
     let status = node.cri.container(&vm.container)?;
     println!("    {} with exit code {}", status.reason, status.exit_code);
     vm.wait_log("tiny: stopping", BOOT_DEADLINE)?;

@@ -13,7 +13,7 @@ use tests::case::{Bed, Case};
 use tests::counting::{SCRIPT, complete, counts};
 use tests::libvirt::{only_qemu, running_domains, virsh};
 use tests::net_node::NetNode;
-use tests::node::{BOOT_DEADLINE, Node, Vm};
+use tests::node::{BOOT_DEADLINE, Node, SHUTDOWN, Vm};
 use tests::pings::Pings;
 use tests::wait::{wait_for, wait_until};
 use tests::world::World;
@@ -161,7 +161,7 @@ fn console(bed: &Bed) -> Result<()> {
         node.wait_ready()?;
         wait_for("new lines in the log", GRACE, || Ok((last_count(&vm)? > seen + 50).then_some(())))?;
     }
-    node.cri.stop(&vm.container, GRACE)?;
+    node.cri.stop(&vm.container, SHUTDOWN)?;
     vm.wait_log("tiny: stopping", GRACE)?;
     let lines = complete(&vm.log_text()?)?;
     ensure!(lines > 300, "only {lines} lines");
@@ -236,7 +236,7 @@ fn virtlogd(bed: &Bed) -> Result<()> {
     node.libvirt.virtlogd.start_again()?;
     pings.wait_answers(5)?;
     pings.stop_and_count_lost()?;
-    node.cri.stop(&vm.container, GRACE)?;
+    node.cri.stop(&vm.container, SHUTDOWN)?;
     let status = node.cri.container(&vm.container)?;
     ensure!(status.exit_code == 0, "stopped by {}: {}", status.reason, status.message);
     node.remove_vm(&vm, GRACE)

@@ -27,6 +27,7 @@ use crate::case::Bed;
 use crate::command::{TOOL_DEADLINE, finish, sh};
 use crate::net_node::{NetNode, QEMU};
 use crate::netns;
+use crate::pace::stretched_seconds;
 use crate::raw::create_tap;
 use crate::wait::wait_for;
 
@@ -126,8 +127,9 @@ impl Guest {
         let script = self.script("udhcpc.sh", UDHCPC_SCRIPT)?;
         // -n: give up without a lease; -q: end with one; hostname and search are not asked for by default
         let line = format!(
-            "env LEASE={} busybox udhcpc -f -n -q -t 5 -T 1 -i {link} -s {} -O staticroutes -O mtu -O search -O hostname -O dns -O router",
+            "env LEASE={} busybox udhcpc -f -n -q -t {} -T 1 -i {link} -s {} -O staticroutes -O mtu -O search -O hostname -O dns -O router",
             lease.display(),
+            stretched_seconds(5),
             script.display()
         );
         self.run(&line)?;
@@ -246,7 +248,7 @@ pub(crate) fn vmwrapper_before(bed: &Bed, node: &NetNode, token: &Token, emulato
 /// # Errors
 /// When not all are answered.
 pub fn ping(netns: Option<&Path>, to: IpAddr) -> Result<()> {
-    let line = format!("busybox ping -c 3 -i 0.2 -W 3 {to}");
+    let line = format!("busybox ping -c 3 -i 0.2 -W {} {to}", stretched_seconds(3));
     let mut command = match netns {
         Some(netns) => netns::command_in(netns, &line),
         None => crate::command::command("busybox", line.split_whitespace().skip(1)),

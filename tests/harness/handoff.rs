@@ -10,7 +10,11 @@ use nix::sys::socket::{AddressFamily, SockFlag, SockType, UnixAddr, connect, set
 use nix::sys::time::TimeVal;
 use proto::tap::{Client, Packet, Token, recv, send};
 
-const DEADLINE: Duration = Duration::from_secs(60);
+use crate::pace::at_worst;
+
+const DEADLINE: Duration = at_worst(Duration::from_secs(60));
+/// Of an answer.
+const SILENCE: Duration = at_worst(Duration::from_secs(10));
 /// Threads of a storm, and connections that each holds.
 const STORMERS: usize = 4;
 const HELD: usize = 32;
@@ -53,7 +57,7 @@ pub fn storm(path: &Path) -> Result<()> {
 /// When nobody listens there.
 pub fn dial(path: &Path) -> Result<OwnedFd> {
     let socket = socket(AddressFamily::Unix, SockType::SeqPacket, SockFlag::SOCK_CLOEXEC, None)?;
-    setsockopt(&socket, sockopt::ReceiveTimeout, &TimeVal::new(10, 0))?;
+    setsockopt(&socket, sockopt::ReceiveTimeout, &TimeVal::new(SILENCE.as_secs().try_into()?, 0))?;
     connect(socket.as_raw_fd(), &UnixAddr::new(path)?).with_context(|| format!("nobody at {}", path.display()))?;
     Ok(socket)
 }

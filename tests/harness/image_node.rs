@@ -216,7 +216,7 @@ fn spec(image: &str, handler: &str) -> ImageSpec {
 fn config(bed: &Bed, keys: &str, sections: &str) -> String {
     format!(
         "vmwrapper = '{}'\ncgroup_driver = 'cgroupfs'\nmachine.accel = 'qemu'\n\
-         images.protocol = 'http'\nimages.stall_deadline_s = 3\n\
+         images.protocol = 'http'\n\
          log.level = 'info,controld=debug,imagestore=debug'\n{keys}\n{sections}\n",
         bed.vmwrapper().display()
     )

@@ -36,8 +36,8 @@ pub enum Fault {
     AnnounceFewer(u64),
     /// Answers with this status and no image.
     Status(u16),
-    /// Waits this many milliseconds before each 256 KiB.
-    Slow(u16),
+    /// Waits for this long before each 256 KiB.
+    Slow(Duration),
     /// A byte now and then.
     Drip,
     /// Chunk after chunk.
@@ -181,9 +181,9 @@ fn answer(stream: &TcpStream, files: &Mutex<Files>) -> Result<()> {
             whole(stream, &mut file, length, bytes)?;
             until_gone(stream)
         }
-        Fault::Slow(millis) => {
+        Fault::Slow(time) => {
             length_head(stream, length)?;
-            copy(stream, &mut file, CHUNK, || pause(Duration::from_millis(millis.into())))
+            copy(stream, &mut file, CHUNK, || pause(time))
         }
         Fault::Drip => {
             length_head(stream, length)?;

@@ -37,7 +37,8 @@ impl MetricsServer {
             "--kubelet-preferred-address-types=InternalIP".to_owned(),
             // As often as it can.
             "--metric-resolution=10s".to_owned(),
-            "--kubelet-request-timeout=5s".to_owned(),
+            // As long as it can.
+            "--kubelet-request-timeout=9s".to_owned(),
         ];
         let daemon = Daemon::start(NAME, bed.config.peer(NAME)?, args, bed.logs().join("metrics-server.log"))?;
         let metadata = json!({"name": NAME, "namespace": "kube-system"});

@@ -16,6 +16,7 @@ use serde_json::Value;
 use crate::case::Bed;
 use crate::cni;
 use crate::daemon::Daemon;
+use crate::pace::at_worst;
 use crate::wait::wait_for;
 
 /// Who QEMU is: Debian's libvirt gives it this user, whatever passwd says.
@@ -26,7 +27,8 @@ const RUN_DIR: &str = "/run/virtlet";
 const JOURNAL: &str = "/var/lib/virtlet/net/pods";
 const READY_DEADLINE: Duration = Duration::from_secs(20);
 const RECOVERY_DEADLINE: Duration = Duration::from_secs(60);
-const CALL_DEADLINE: Duration = Duration::from_secs(90);
+/// A call that hangs ends with its case.
+const CALL_DEADLINE: Duration = at_worst(Duration::from_secs(90));
 
 /// The daemon, wherever it runs, as controld sees it.
 #[derive(Debug, Clone)]
@@ -63,6 +65,18 @@ impl NetNode {
         let mut node = Self { tapmanager, taps: Taps::default() };
         node.wait_ready()?;
         Ok(node)
+    }
+
+    /// Has another daemon take over, with other lines of configuration.
+    ///
+    /// # Errors
+    /// When the daemon does not leave, or the next one does not get ready.
+    pub fn reconfigure(&mut self, bed: &Bed, plugins: &Path, more: &str) -> Result<()> {
+        self.tapmanager.terminate()?;
+        fs::write(CONFIG, config(bed, plugins, more))?;
+        self.tapmanager.start_again()?;
+        self.wait_ready()?;
+        self.wait_recovered()
     }
 
     /// Waits until the daemon answers, and introduces itself as controld would.

@@ -19,14 +19,19 @@ use crate::http;
 use crate::image_server::{Fault, ImageServer};
 use crate::libvirt::Libvirt;
 use crate::net_node::NetNode;
+use crate::pace::at_worst;
 use crate::wait::{wait_for, wait_guest};
 
 const CONFIG: &str = "/etc/virtlet/controld.toml";
 /// `controld`'s socket.
 pub const CRI_SOCKET: &str = "/run/virtlet/cri.sock";
 const READY_DEADLINE: Duration = Duration::from_secs(60);
-/// The tiny guest takes four seconds to its lease, alone; two cells share the machine, and others do.
+/// The tiny guest takes four seconds to its lease; others take longer.
 pub const BOOT_DEADLINE: Duration = Duration::from_secs(240);
+/// What a guest is given to end in order, where a case shows that it does.
+pub const SHUTDOWN: Duration = at_worst(Duration::from_secs(30));
+/// Of a call of crictl: its own 2 s would cut answers off that a busy machine is late with.
+pub const CRICTL_TIMEOUT: Duration = at_worst(Duration::from_secs(60));
 
 /// The fixture.
 #[derive(Debug)]
@@ -228,9 +233,9 @@ impl Node {
     /// When it was not built, or cannot be started.
     pub fn crictl(&self, args: &[&str]) -> Result<Ended> {
         let crictl = self.crictl.as_ref().context("no crictl; run `make setup`")?;
-        let endpoint = format!("unix://{CRI_SOCKET}");
+        let (endpoint, timeout) = (format!("unix://{CRI_SOCKET}"), format!("{}s", CRICTL_TIMEOUT.as_secs()));
         let mut command =
-            command(crictl, ["--runtime-endpoint", &endpoint, "--image-endpoint", &endpoint, "--timeout", "60s"]);
+            command(crictl, ["--runtime-endpoint", &endpoint, "--image-endpoint", &endpoint, "--timeout", &timeout]);
         finish(command.args(args), TOOL_DEADLINE)
     }
 }
@@ -295,6 +300,8 @@ pub fn user_data(script: &str) -> HashMap<String, String> {
 #[must_use]
 pub fn config(bed: &Bed, more: &str) -> String {
     let accel = if more.contains("machine.accel") { "" } else { "machine.accel = 'qemu'\n" };
+    // As long as the life of a token lets it be, where no case shows what happens at its end.
+    let start = if more.contains("machine.start_deadline_s") { "" } else { "machine.start_deadline_s = 110\n" };
     // Without it no guest sees volumes, and most cases have none.
     let virtiofsd = bed
         .config
@@ -302,8 +309,8 @@ pub fn config(bed: &Bed, more: &str) -> String {
         .map_or_else(|_| String::new(), |path| format!("virtiofsd = '{}'\n", path.display()));
     let fswrapper = bed.program("fswrapper").display().to_string();
     format!(
-        "vmwrapper = '{}'\nfswrapper = '{fswrapper}'\n{virtiofsd}cgroup_driver = 'cgroupfs'\n{accel}machine.press_interval_s = 2\n\
-         images.protocol = 'http'\nimages.stall_deadline_s = 3\nimages.network.allow_loopback = true\n\
+        "vmwrapper = '{}'\nfswrapper = '{fswrapper}'\n{virtiofsd}cgroup_driver = 'cgroupfs'\n{accel}{start}machine.press_interval_s = 2\n\
+         images.protocol = 'http'\nimages.network.allow_loopback = true\n\
          log.level = 'info,controld=debug,imagestore=debug,streaming=debug'\n{more}\n",
         bed.vmwrapper().display()
     )

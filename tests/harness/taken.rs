@@ -22,12 +22,13 @@ use proto::tap::{PodId, recv, send};
 use crate::case::Bed;
 use crate::guest::vmwrapper_before;
 use crate::net_node::NetNode;
+use crate::pace::at_worst;
 use crate::raw::{given_descriptor, tap_header_len};
 
 /// First argument of the emulator that gives its taps away, by which the bed knows what it is.
 pub const GIVE_AWAY: &str = "give-away";
 
-const HANDOFF_SECONDS: i64 = 20;
+const HANDOFF_DEADLINE: Duration = at_worst(Duration::from_secs(20));
 
 /// One queue of a tap.
 #[derive(Debug)]
@@ -44,7 +45,7 @@ impl TakenTap {
     pub fn of(bed: &Bed, node: &NetNode, pod: &PodId) -> Result<Self> {
         let token = node.arm(pod)?;
         let (ours, theirs) = socketpair(AddressFamily::Unix, SockType::SeqPacket, None, SockFlag::SOCK_CLOEXEC)?;
-        setsockopt(&ours, sockopt::ReceiveTimeout, &TimeVal::new(HANDOFF_SECONDS, 0))?;
+        setsockopt(&ours, sockopt::ReceiveTimeout, &TimeVal::new(HANDOFF_DEADLINE.as_secs().try_into()?, 0))?;
         let log = bed.logs().join(format!("taken-{pod}.log"));
         let output = File::options().create(true).append(true).open(&log)?;
         let mut command = vmwrapper_before(bed, node, &token, GIVE_AWAY);

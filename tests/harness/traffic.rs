@@ -9,9 +9,10 @@ use anyhow::{Context as _, Result, anyhow, ensure};
 
 use crate::command::{TOOL_DEADLINE, command, finish};
 use crate::netns;
+use crate::pace::{at_worst, stretched_seconds};
 
 /// Silence of a peer that means that it will not speak any more.
-const SILENCE: Duration = Duration::from_secs(20);
+const SILENCE: Duration = at_worst(Duration::from_secs(20));
 const CHUNK: usize = 1 << 16;
 
 /// A namespace; `None` is the cell's own.
@@ -40,7 +41,8 @@ pub fn pings(from: Place<'_>, to: IpAddr, mtu: u32) -> Result<()> {
 
 fn pings_of(from: Place<'_>, source: Option<&str>, to: IpAddr, what: &str, payload: u32) -> Result<()> {
     let source = source.map(|source| format!("-I {source}")).unwrap_or_default();
-    let line = format!("busybox ping -c 2 -i 0.05 -W 5 -s {payload} {source} {to}");
+    let seconds = stretched_seconds(5);
+    let line = format!("busybox ping -c 2 -i 0.05 -W {seconds} -s {payload} {source} {to}");
     let mut ping = match from {
         Some(netns) => netns::command_in(netns, &line),
         None => command("busybox", line.split_whitespace().skip(1)),

@@ -15,6 +15,7 @@ use tests::command::{command, finish};
 use tests::image_node::RULES;
 use tests::image_server::{Fault, HOST};
 use tests::node::{CRI_SOCKET, Node};
+use tests::pace::at_worst;
 use tests::world::World;
 
 /// The network of a node that has no other.
@@ -157,10 +158,11 @@ fn benchmarks(bed: &Bed) -> Result<()> {
     let image = node.images.offer("tiny.qcow2", &bed.config.guest("tiny.qcow2")?, Fault::None);
     let (params, figures) = (bed.dir.join("params.yaml"), bed.dir.join("figures"));
     fs::create_dir(&figures)?;
+    let seconds = at_worst(Duration::from_secs(120)).as_secs();
     let wanted = json!({
-        "containersNumber": 4, "containersNumberParallel": 2, "containerBenchmarkTimeoutSeconds": 120,
-        "podsNumber": 8, "podsNumberParallel": 4, "podContainerStartBenchmarkTimeoutSeconds": 120,
-        "imagesNumber": 3, "imagesNumberParallel": 1, "imageBenchmarkTimeoutSeconds": 120,
+        "containersNumber": 4, "containersNumberParallel": 2, "containerBenchmarkTimeoutSeconds": seconds,
+        "podsNumber": 8, "podsNumberParallel": 4, "podContainerStartBenchmarkTimeoutSeconds": seconds,
+        "imagesNumber": 3, "imagesNumberParallel": 1, "imageBenchmarkTimeoutSeconds": seconds,
         "imagePullingBenchmarkImage": image,
     });
     fs::write(&params, wanted.to_string())?;
@@ -224,6 +226,11 @@ fn critest(bed: &Bed, args: &[&OsStr], images: &Value) -> Result<Report> {
     let endpoint = format!("unix://{CRI_SOCKET}");
     let mut critest =
         command(bed.config.peer("critest")?, ["--runtime-endpoint", &endpoint, "--image-endpoint", &endpoint]);
+    // Its own hour, and its five minutes for a call, may be over before our deadline.
+    let longest = at_worst(DEADLINE).as_secs();
+    for timeout in ["ginkgo.timeout", "runtime-service-timeout", "image-service-timeout"] {
+        critest.arg(format!("--{timeout}={longest}s"));
+    }
     critest.arg("--ginkgo.no-color").args(args);
     critest.arg("--test-images-file").arg(&named).arg("--ginkgo.json-report").arg(&report);
     let ended = finish(&mut critest, DEADLINE)?;

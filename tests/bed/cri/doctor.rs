@@ -2,7 +2,7 @@
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt as _;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use anyhow::{Context as _, Result, ensure};
 use nix::sys::signal::{Signal, kill};
@@ -12,6 +12,7 @@ use tests::case::{Bed, Case};
 use tests::cni;
 use tests::command::{command, finish};
 use tests::node::{CRI_SOCKET, Node};
+use tests::pace;
 
 const DEADLINE: Duration = Duration::from_secs(480);
 /// With a libvirtd that hangs: the longest deadline of a question, and some time to judge.
@@ -92,7 +93,7 @@ fn broken(bed: &Bed) -> Result<()> {
     cni::install(r#"{"cniVersion": "1.0.0", "name": "vtnet", "plugins": [{"type": "no-such-plugin"}]}"#)?;
     let libvirtd = Pid::from_raw(node.libvirt.libvirtd.pid()?.cast_signed());
     kill(libvirtd, Signal::SIGSTOP)?;
-    let begun = Instant::now();
+    let begun = pace::now();
     let told = doctor(bed);
     let took = begun.elapsed();
     // Also if it failed: the bed ends it by its own means.

@@ -4,7 +4,7 @@ mod ctl;
 mod tls;
 
 use std::fs;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use anyhow::{Result, ensure};
 use proto::cri::{Int64Value, KeyValue, LinuxContainerSecurityContext};
@@ -13,13 +13,12 @@ use tests::case::{Bed, Case};
 use tests::command::{Ended, TOOL_DEADLINE, command, finish};
 use tests::cri;
 use tests::image_server::Fault;
-use tests::node::{BOOT_DEADLINE, CRI_SOCKET, Node};
+use tests::node::{BOOT_DEADLINE, CRI_SOCKET, CRICTL_TIMEOUT, Node, SHUTDOWN};
+use tests::pace;
 use tests::wait::{wait_for, wait_guest};
 
 const DEADLINE: Duration = Duration::from_secs(480);
 const GRACE: Duration = Duration::from_secs(5);
-/// Longer than an emulated guest takes to power off.
-const STOP: Duration = Duration::from_secs(60);
 /// Of commands that are to be quick although another one hangs or floods.
 const SOON: Duration = Duration::from_secs(20);
 /// controld asks QEMU's agent for so long to kill a command.
@@ -46,8 +45,8 @@ impl Exec<'_> {
     fn shell(&self, line: &str) -> Result<Ended> {
         let crictl = self.bed.config.peer("crictl")?;
         let config = self.bed.dir.join("crictl.yaml");
-        // crictl's own 2 s would cut answers off that a busy host is late with.
-        fs::write(&config, format!("runtime-endpoint: unix://{CRI_SOCKET}\ntimeout: 60\n"))?;
+        let timeout = CRICTL_TIMEOUT.as_secs();
+        fs::write(&config, format!("runtime-endpoint: unix://{CRI_SOCKET}\ntimeout: {timeout}\n"))?;
         let ctl = self.bed.program("virtletctl");
         let begin = format!(
             "exec() {{ {} -c {} exec \"$@\"; }}; ctl() {{ {} --socket {CRI_SOCKET} \"$@\"; }}; id={}; ",
@@ -78,7 +77,7 @@ fn by_our_agent(bed: &Bed) -> Result<()> {
     let vm = node.start_pod(node.pod("exec")?, &container)?;
     let exec = Exec { bed, id: &vm.container };
     // Its seconds are the command's, and not those of a guest that boots.
-    exec.prints("exec -s --timeout 5 $id echo up", "up")?;
+    exec.prints(&format!("exec -s --timeout {} $id echo up", pace::stretched_seconds(5)), "up")?;
     wait_guest("our agent", BOOT_DEADLINE, || {
         Ok((exec.shell("exec -i $id true </dev/null")?.code == Some(0)).then_some(()))
     })?;
@@ -102,7 +101,7 @@ fn by_our_agent(bed: &Bed) -> Result<()> {
     ctl::runs_commands(&exec)?;
     ctl::copies_files(&exec)?;
     // A command that does not end, beside others.
-    let began = Instant::now();
+    let began = pace::now();
     let ended = exec.shell("exec -s --timeout 3 $id sh -c 'sleep 4321 & setsid sleep 4321; true'")?;
     ensure!(ended.code != Some(0) && ended.stderr.contains("did not end within 3 s"), "{ended:?}");
     ensure!(began.elapsed() < SOON, "{:?}", began.elapsed());
@@ -127,7 +126,7 @@ fn by_our_agent(bed: &Bed) -> Result<()> {
 /// A guest in which nobody hears the power button.
 fn agent_powers_off(node: &Node, exec: &Exec) -> Result<()> {
     exec.prints("exec -s $id sh -c 'killall acpid && echo deaf'", "deaf")?;
-    node.cri.stop(exec.id, STOP)?;
+    node.cri.stop(exec.id, SHUTDOWN)?;
     let status = node.cri.container(exec.id)?;
     ensure!(status.exit_code == 0 && status.reason == "Completed", "{}: {}", status.exit_code, status.reason);
     Ok(())
@@ -160,7 +159,7 @@ fn by_qemus_agent(bed: &Bed) -> Result<()> {
         "begun",
     )?;
     for _ in 0..3 {
-        let began = Instant::now();
+        let began = pace::now();
         exec.prints("exec -s $id echo still", "still")?;
         ensure!(began.elapsed() < SOON && node.cri.state(&vm.container).is_ok(), "{:?}", began.elapsed());
     }

@@ -11,6 +11,7 @@ use tests::command::command;
 use tests::forwarded::through;
 use tests::http;
 use tests::node::CRI_SOCKET;
+use tests::pace::at_worst;
 use tests::wait::{wait_for, wait_until};
 
 const SOON: Duration = Duration::from_secs(20);
@@ -43,7 +44,7 @@ fn answers(bed: &Bed, client: impl Fn(&str) -> Command) -> Result<()> {
     })?;
     through(bed, &mut client("0:81"), |port, said| {
         let mut stream = TcpStream::connect((Ipv4Addr::LOCALHOST, port))?;
-        stream.set_read_timeout(Some(SOON))?;
+        stream.set_read_timeout(Some(at_worst(SOON)))?;
         ensure!(stream.read(&mut [0]).unwrap_or(0) == 0, "bytes from a closed port");
         wait_for("why the port cannot be reached", SOON, || {
             let said = said()?;

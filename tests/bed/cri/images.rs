@@ -3,13 +3,14 @@
 use std::fs::{self, File};
 use std::io::Write as _;
 use std::path::{Path, PathBuf};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use anyhow::{Context as _, Result, ensure};
 use tests::case::{Bed, Case};
 use tests::command::sh;
 use tests::image_server::Fault;
 use tests::node::Node;
+use tests::pace;
 use tests::world::World;
 use tonic::Code;
 
@@ -50,7 +51,7 @@ fn names(bed: &Bed) -> Result<()> {
 }
 
 fn servers(bed: &Bed) -> Result<()> {
-    let node = Node::start(bed)?;
+    let node = Node::configured(bed, "images.stall_deadline_s = 3")?;
     let before = World::look()?;
     let tiny = bed.config.guest("tiny.qcow2")?;
     let faults = [
@@ -67,7 +68,7 @@ fn servers(bed: &Bed) -> Result<()> {
     ];
     for (index, fault) in faults.into_iter().enumerate() {
         let name = node.images.offer(&format!("bad{index}.qcow2"), &tiny, fault);
-        let started = Instant::now();
+        let started = pace::now();
         let refused = node.cri.pull(&name).err().with_context(|| format!("{fault:?} was pulled"))?;
         ensure!(started.elapsed() < Duration::from_secs(20), "{fault:?} took {:?}", started.elapsed());
         ensure!(
@@ -134,7 +135,8 @@ fn make_images(dir: &Path, tiny: &Path) -> Result<Vec<PathBuf>> {
 
 fn shared(bed: &Bed) -> Result<()> {
     let node = Node::start(bed)?;
-    let name = node.images.offer("slow.qcow2", &bed.config.guest("tiny.qcow2")?, Fault::Slow(20));
+    let slow = Fault::Slow(pace::stretched(Duration::from_millis(20)));
+    let name = node.images.offer("slow.qcow2", &bed.config.guest("tiny.qcow2")?, slow);
     let ids = std::thread::scope(|scope| {
         let pulls: Vec<_> = (0..4).map(|_| scope.spawn(|| node.cri.pull(&name))).collect();
         let joined = pulls.into_iter().map(|pull| pull.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic)));

@@ -9,13 +9,11 @@ use tests::case::{Bed, Case};
 use tests::cri;
 use tests::image_server::Fault;
 use tests::libvirt::running_domains;
-use tests::node::{BOOT_DEADLINE, Node, Vm};
+use tests::node::{BOOT_DEADLINE, Node, SHUTDOWN, Vm};
 use tests::wait::wait_for;
 
 const DEADLINE: Duration = Duration::from_secs(480);
 const GRACE: Duration = Duration::from_secs(5);
-/// Longer than an emulated guest takes to power off.
-const STOP: Duration = Duration::from_secs(60);
 
 pub(super) const CASES: &[Case] = &[
     Case { name: "cri::a_container_ends_as_its_command", deadline: DEADLINE, run: ends },
@@ -55,7 +53,7 @@ fn stopped(bed: &Bed) -> Result<()> {
     let script = "trap 'echo leaves; exit 7' TERM; echo ready; while :; do sleep 1; done";
     let vm = node.start_pod(node.pod("leaves")?, &container(&image, &["sh", "-c", script]))?;
     vm.wait_log(" stdout F ready", BOOT_DEADLINE)?;
-    node.cri.stop(&vm.container, STOP)?;
+    node.cri.stop(&vm.container, SHUTDOWN)?;
     ended_as(&node, &vm, 7, "Error", "")?;
     ensure!(vm.log_text()?.ends_with(" stdout F leaves\n"), "{}", vm.log_text()?);
     node.remove_vm(&vm, GRACE)

@@ -1,7 +1,7 @@
 //! Servers that lie, stall, never end or lead elsewhere: an error that says so, or the true image; nothing else ever.
 
 use std::path::Path;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use anyhow::{Context as _, Result, ensure};
 use serde_json::json;
@@ -9,6 +9,7 @@ use tests::case::{Bed, Case};
 use tests::command::sh;
 use tests::image_node::{ImageNode, STORE};
 use tests::image_server::{Fault, ImageServer, Rest};
+use tests::pace;
 use tests::peers::disk::Disk;
 use tests::store_view::StoreView;
 use tonic::Code;
@@ -28,7 +29,7 @@ pub(super) const CASES: &[Case] = &[
 ];
 
 fn liars(bed: &Bed) -> Result<()> {
-    let node = ImageNode::start(bed, "", "")?;
+    let node = ImageNode::start(bed, "images.stall_deadline_s = 3", "")?;
     let server = ImageServer::start()?;
     let disk = Disk::create(&bed.dir.join("disks"), "disk", 1)?;
     let faults = [
@@ -57,7 +58,7 @@ fn liars(bed: &Bed) -> Result<()> {
         let name = format!("bad{index}");
         server.offer(&name, &disk.path, fault);
         node.translate(&name, &server.url(&name))?;
-        let started = Instant::now();
+        let started = pace::now();
         let refused = node.pull(&name).err().with_context(|| format!("{fault:?} was pulled"))?;
         ensure!(server.downloads(&name) > 0, "{fault:?}: nobody asked: {refused}");
         ensure!(started.elapsed() < REFUSAL_DEADLINE, "{fault:?} took {:?}", started.elapsed());

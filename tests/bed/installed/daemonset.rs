@@ -101,7 +101,7 @@ fn worker(plane: &mut Plane, machine: &mut Machine) -> Result<()> {
     let said = plane.run("kubeadm token create --print-join-command")?;
     let join = format!("{} --cri-socket {SOCKET} --ignore-preflight-errors=SystemVerification", said.trim());
     machine.run(&join, POD_DEADLINE)?;
-    let ready = format!("kubectl wait --for=condition=Ready node/{NODE} --timeout=1s");
+    let ready = format!("kubectl wait --for=condition=Ready node/{NODE} --timeout=30s");
     plane.wait("ready worker", &ready, POD_DEADLINE).map(drop)
 }
 

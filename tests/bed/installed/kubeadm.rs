@@ -83,7 +83,7 @@ pub(super) fn join(plane: &mut Plane, machine: &mut Machine) -> Result<()> {
         ensure!(said.lines().any(|line| line.contains(check) && line.contains("ok")), "{check}: {said}");
     }
     machine.run("grep -x 'runtimeRequestTimeout: 4m.*' /var/lib/kubelet/config.yaml", TOOL_DEADLINE)?;
-    let ready = format!("kubectl wait --for=condition=Ready node/{NODE} --timeout=1s");
+    let ready = format!("kubectl wait --for=condition=Ready node/{NODE} --timeout=30s");
     plane.wait("ready node", &ready, POD_DEADLINE)?;
     let node = "jsonpath={.metadata.labels.virtlet} {.spec.taints[?(@.key==\"virtlet\")].effect} \
                 {.status.nodeInfo.containerRuntimeVersion}";
@@ -100,7 +100,7 @@ pub(super) fn pod(plane: &mut Plane, machine: &mut Machine) -> Result<()> {
         .replace("cpu: \"2\", memory: 1Gi", "cpu: \"1\", memory: 160Mi")
         .replace("kubectl logs -f web", "");
     plane.run(&commands)?;
-    plane.wait("pod that is ready", "kubectl wait --for=condition=Ready pod/web --timeout=1s", POD_DEADLINE)?;
+    plane.wait("pod that is ready", "kubectl wait --for=condition=Ready pod/web --timeout=30s", POD_DEADLINE)?;
     machine.wait("answer of the pod's guest", ANSWER, POD_DEADLINE)?;
     plane.wait("console in kubectl logs", "kubectl logs web | grep tiny:", POD_DEADLINE)?;
     let pods = plane.run("kubectl get pods -A -o 'jsonpath={.items[*].metadata.name}'")?;

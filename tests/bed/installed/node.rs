@@ -271,7 +271,7 @@ const CONTAINERS: &str = "virtletctl ps -q";
 pub(super) const CONFIGURED: &str = "grep ^images.local_roots /etc/virtlet/controld.toml";
 /// Of the guest, by the address that the pod has.
 pub(super) const ANSWER: &str = "ip=$(virtletctl ps -o json | grep -o '10\\.88\\.[0-9.]*' | head -n 1) && [ \"$ip\" ] \
-     && curl -s -S -f -m 3 http://$ip/cgi-bin/info";
+     && curl -s -S -f -m 48 http://$ip/cgi-bin/info";
 
 const POD: &str = r#"{"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "vm", "namespace": "default"},
 "spec": {"volumes": [], "terminationGracePeriodSeconds": 20, "automountServiceAccountToken": false, "overhead": {"memory": "320Mi"},

@@ -23,7 +23,7 @@ fn rotated(bed: &Bed) -> Result<()> {
     let mut node = Node::start(bed)?;
     let image = node.images.offer("tiny.qcow2", &bed.config.guest("tiny.qcow2")?, Fault::None);
     let rotation = json!({
-        "containerLogMaxSize": "20Ki", "containerLogMaxFiles": 100, "containerLogMonitorInterval": "3s",
+        "containerLogMaxSize": "20Ki", "containerLogMaxFiles": 1000, "containerLogMonitorInterval": "3s",
     });
     let mut kubelet = Kubelet::configured(bed, &rotation)?;
     kubelet.apply("vm", &manifest("vm", &image, &json!({"VirtletCloudInitUserDataScript": SCRIPT})))?;

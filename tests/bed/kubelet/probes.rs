@@ -7,6 +7,7 @@ use tests::case::{Bed, Case};
 use tests::image_server::Fault;
 use tests::kubelet::{Kubelet, manifest};
 use tests::node::Node;
+use tests::pace;
 
 use super::{DEADLINE, POD_DEADLINE, is_running};
 
@@ -21,13 +22,13 @@ fn probes(bed: &Bed) -> Result<()> {
     let mut pod = manifest("vm", &image, &json!({}));
     let probe = |line: &str, failures: u32| {
         let exec = json!({"command": ["sh", "-c", line]});
-        json!({"exec": exec, "periodSeconds": 1, "timeoutSeconds": 5, "failureThreshold": failures})
+        json!({"exec": exec, "periodSeconds": 1, "timeoutSeconds": pace::stretched_seconds(5), "failureThreshold": failures})
     };
     let container = &mut pod["spec"]["containers"][0];
     container["readinessProbe"] = probe("test -e /tmp/ready", 1);
-    // One may take longer than its second on a machine that does much else.
+    // One may take longer than its second on a machine that does much else. The boot takes longer there, too.
     container["livenessProbe"] = probe("! test -e /tmp/sick", 3);
-    container["livenessProbe"]["timeoutSeconds"] = json!(1);
+    container["livenessProbe"]["timeoutSeconds"] = json!(pace::stretched_seconds(1));
     kubelet.apply("vm", &pod)?;
     kubelet.wait_pod("running pod", POD_DEADLINE, is_running)?;
     let id = node.crictl(&["ps", "-q"])?.stdout.trim().to_owned();

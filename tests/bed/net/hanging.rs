@@ -20,6 +20,8 @@ const GRACE: Duration = Duration::from_secs(60);
 /// While this directory is there the plugin's DEL notes its pod in it, and does not end.
 const STUCK: &str = "/run/stuck";
 const FREED: &str = "/run/freed";
+/// The case ends what hangs, and not the daemon.
+const LONG: &str = "cni_deadline_s = 3600";
 
 pub(super) const CASES: &[Case] = &[
     Case {
@@ -47,7 +49,7 @@ fn at_a_restart(bed: &Bed) -> Result<()> {
     fs::write(plugins.join("sticky"), sticky)?;
     fs::set_permissions(plugins.join("sticky"), fs::Permissions::from_mode(0o755))?;
     let mut conflist = Network::BRIDGE.conflist();
-    let mut node = NetNode::start(bed, &conflist.to_string(), &plugins)?;
+    let mut node = NetNode::configured(bed, &conflist.to_string(), &plugins, LONG)?;
     (conflist["name"], conflist["plugins"][0]["type"]) = ("sticky".into(), "sticky".into());
     fs::write("/etc/cni/net.d/20-sticky.conflist", conflist.to_string())?;
     // What plugins make once and for all is there before anything is counted.
@@ -122,7 +124,7 @@ fn half_a_del(bed: &Bed) -> Result<()> {
     fs::set_permissions(&wrapper, fs::Permissions::from_mode(0o755))?;
     sh(&format!("mount --bind {} {}", wrapper.display(), tables.display()))?;
     let conflist = Network { masquerade: true, ..Network::BRIDGE }.conflist();
-    let mut node = NetNode::start(bed, &conflist.to_string(), &cni::debian_plugins())?;
+    let mut node = NetNode::configured(bed, &conflist.to_string(), &cni::debian_plugins(), LONG)?;
     let before = {
         let warm = pod_id(0)?;
         node.attach(&warm)?;

@@ -24,6 +24,7 @@ use tests::command::sh;
 use tests::guest::{Guest, ping};
 use tests::net_node::{NetNode, attach, pod_id};
 use tests::netns::run_in;
+use tests::pace::Deadline;
 use tests::taken::TakenTap;
 use tests::wait::wait_for;
 
@@ -110,12 +111,11 @@ impl Scene {
     fn exchange(&self) -> Result<Vec<u8>> {
         let request = attacks::who_has(self.hostile, self.neighbour.v4);
         send(&self.tap, &request)?;
-        let end = Instant::now() + ARRIVAL;
-        while Instant::now() < end {
-            match self.tap.receive(ARRIVAL)? {
-                Some(frame) if attacks::is_arp_reply(&frame, self.hostile, self.neighbour) => return Ok(request),
-                Some(_) => {}
-                None => break,
+        let deadline = Deadline::within(ARRIVAL);
+        while let Some(look) = deadline.next_look() {
+            let answer = self.tap.receive(look)?;
+            if answer.is_some_and(|frame| attacks::is_arp_reply(&frame, self.hostile, self.neighbour)) {
+                return Ok(request);
             }
         }
         bail!("the neighbour does not answer")

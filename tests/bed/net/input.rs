@@ -3,7 +3,7 @@
 use std::fs;
 use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use anyhow::{Context as _, Result, ensure};
 use proto::tap::PodPhase;
@@ -13,6 +13,7 @@ use tests::cni::{self, Network};
 use tests::command::{TOOL_DEADLINE, command, finish};
 use tests::handoff::{dial, exchange};
 use tests::net_node::{NetNode, config, pod_id};
+use tests::pace;
 use tests::world::World;
 
 const DEADLINE: Duration = Duration::from_secs(480);
@@ -118,7 +119,7 @@ fn plugins(bed: &Bed) -> Result<()> {
     let before = World::look()?;
     for (name, _, said) in bad {
         cni::install(&conflist(name))?;
-        let started = Instant::now();
+        let started = pace::now();
         let refused = node.attach(&pod_id(1)?).err().with_context(|| format!("plugin `{name}` gave a network"))?;
         let refused = format!("{refused:#}");
         ensure!(refused.contains(said), "plugin `{name}`: no `{said}` in: {refused}");

@@ -13,6 +13,7 @@ use tests::command::sh;
 use tests::guest::{Guest, ping};
 use tests::net_node::{NetNode, latest_record, pod_id};
 use tests::netns::run_in;
+use tests::pace::stretched_seconds;
 use tests::world::World;
 
 const DEADLINE: Duration = Duration::from_secs(480);
@@ -151,7 +152,8 @@ fn reachable(a: &Guest, address_a: IpAddr, b: &Guest, address_b: IpAddr) -> Resu
     let gateway: IpAddr = "10.77.0.1".parse()?;
     a.ping(gateway).context("guest to its gateway")?;
     // 1450 less the IP and ICMP headers
-    a.run(&format!("busybox ping -c 1 -W 3 -s 1422 {address_b}")).context("full frames between guests")?;
+    let seconds = stretched_seconds(3);
+    a.run(&format!("busybox ping -c 1 -W {seconds} -s 1422 {address_b}")).context("full frames between guests")?;
     Ok(())
 }
 

@@ -12,7 +12,8 @@ use tests::case::{Bed, Case};
 use tests::command::{Ended, TOOL_DEADLINE, command, finish, run};
 use tests::cri;
 use tests::loop_device::LoopDevice;
-use tests::node::{CRI_SOCKET, Node, Vm};
+use tests::node::{CRI_SOCKET, Node, SHUTDOWN, Vm};
+use tests::pace;
 use tests::wait::wait_for;
 
 use super::seeds::{LONG, named_volume};
@@ -20,7 +21,6 @@ use super::seeds::{LONG, named_volume};
 const DEADLINE: Duration = Duration::from_secs(1800);
 /// Half a minute alone, and ten times that on a machine that is busy with others.
 const CLOUD_DEADLINE: Duration = Duration::from_secs(500);
-const GRACE: Duration = Duration::from_secs(60);
 /// The image has 4 GiB, and the header of a root disk one MiB.
 const ROOT_BYTES: u64 = (4 << 30) + (8 << 20);
 
@@ -139,10 +139,10 @@ fn ssh(bed: &Bed) -> Result<()> {
     // By the agent that cloud-init has installed: QEMU's, which the image has, takes no input.
     let served = node.crictl(&["exec", "--interactive", &vm.container, "systemctl", "is-active", "virtlet-agent"])?;
     ensure!(served.stdout.trim() == "active", "{served:?}");
-    node.cri.stop(&vm.container, GRACE)?;
+    node.cri.stop(&vm.container, SHUTDOWN)?;
     let status = node.cri.container(&vm.container)?;
     ensure!(status.exit_code == 0, "{}: {}", status.exit_code, status.reason);
-    node.remove_vm(&vm, GRACE)?;
+    node.remove_vm(&vm, SHUTDOWN)?;
     let mut earlier = vm.ip;
     // By ConfigDrive each pod is another instance.
     for (seed, is_same) in [("nocloud", true), ("configdrive", false)] {
@@ -184,7 +184,7 @@ fn next_pod(bed: &Bed, node: &Node, container: &ContainerConfig, key: &Path, nex
     ensure!(said.contains(&format!(" inet {}/", vm.ip)) && !said.contains(&format!(" inet {earlier}/")), "{said}");
     // Nothing is done again for an instance that has been.
     ensure!(said.contains("/run/again") != is_same, "a command is run once for each instance: {said}");
-    node.remove_vm(&vm, GRACE)?;
+    node.remove_vm(&vm, SHUTDOWN)?;
     Ok(vm.ip)
 }
 
@@ -192,9 +192,10 @@ fn next_pod(bed: &Bed, node: &Node, container: &ContainerConfig, key: &Path, nex
 fn ask(bed: &Bed, key: &Path, host_key: &str, words: &str, deadline: Duration) -> Result<Ended> {
     let known = known_hosts(bed);
     let mut ssh = command(bed.program("virtletctl"), ["--socket", CRI_SOCKET, "ssh"]);
-    for option in ["BatchMode=yes", "ConnectTimeout=5", "LogLevel=ERROR", "HostKeyAlias=cloud"] {
+    for option in ["BatchMode=yes", "LogLevel=ERROR", "HostKeyAlias=cloud"] {
         ssh.args(["-o", option]);
     }
+    ssh.arg("-o").arg(format!("ConnectTimeout={}", pace::stretched_seconds(5)));
     ssh.arg("-o").arg(format!("UserKnownHostsFile={}", known.display()));
     ssh.arg("-o").arg(format!("StrictHostKeyChecking={host_key}"));
     finish(ssh.arg("-i").arg(key).args(["debian@cloud", words]), deadline)

@@ -10,13 +10,11 @@ use proto::cri::ContainerState;
 use tests::case::{Bed, Case};
 use tests::command::sh;
 use tests::cri;
-use tests::node::{BOOT_DEADLINE, Node, user_data};
+use tests::node::{BOOT_DEADLINE, Node, SHUTDOWN, user_data};
 use tests::wait::wait_for;
 
 const DEADLINE: Duration = Duration::from_secs(480);
 const GRACE: Duration = Duration::from_secs(3);
-/// For a guest that powers itself off.
-const STOP_GRACE: Duration = Duration::from_secs(60);
 /// Bytes; the least that can be configured.
 const LIMIT: u64 = 1 << 20;
 
@@ -66,7 +64,7 @@ fn last_words(bed: &Bed) -> Result<()> {
     wait_for("log that cannot be written", BOOT_DEADLINE, || {
         Ok(fs::read_to_string(&controld)?.contains("console not copied to the pod's log").then_some(()))
     })?;
-    node.cri.stop(&vm.container, STOP_GRACE)?;
+    node.cri.stop(&vm.container, SHUTDOWN)?;
     let state = node.cri.state(&vm.container)?;
     ensure!(state == ContainerState::ContainerExited, "a full log keeps the container from its end: {state:?}");
     ensure!(!vm.log_text()?.contains("tiny: stopping"), "there was room in the log");

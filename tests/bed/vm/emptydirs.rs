@@ -15,7 +15,7 @@ use tests::command::{TOOL_DEADLINE, command, finish, sh};
 use tests::cri;
 use tests::image_server::Fault;
 use tests::libvirt::only_qemu;
-use tests::node::Node;
+use tests::node::{Node, SHUTDOWN};
 
 use super::shell::{answers, prints};
 
@@ -77,7 +77,7 @@ fn disks(bed: &Bed) -> Result<()> {
     let made = fs::metadata(scratch.join("disk.img"))?;
     ensure!((made.len(), made.uid()) == (256 * MIB, 0) && made.blocks() * 512 < 64 * MIB, "{made:?}");
     ensure!(fs::read(raw.join("disk.img"))?.starts_with(b"kept"), "not written");
-    node.cri.stop(&vm.container, GRACE)?;
+    node.cri.stop(&vm.container, SHUTDOWN)?;
 
     // As kubelet starts it again: in the same sandbox, with the pod's volumes.
     container.metadata.as_mut().context("no metadata")?.attempt += 1;

@@ -14,6 +14,7 @@ use tests::image_server::Fault;
 use tests::libvirt::running_domains;
 use tests::net_node::latest_record;
 use tests::node::Node;
+use tests::pace::stretched;
 use tests::wait::wait_until;
 use tests::world::World;
 use tonic::{Code, Status};
@@ -217,7 +218,8 @@ fn full_store(bed: &Bed) -> Result<()> {
     before.assert_same()?;
 
     // Full all of a sudden, amid a download.
-    let slow = node.images.offer("slow.qcow2", &bed.config.guest("tiny.qcow2")?, Fault::Slow(50));
+    let slow = Fault::Slow(stretched(Duration::from_millis(50)));
+    let slow = node.images.offer("slow.qcow2", &bed.config.guest("tiny.qcow2")?, slow);
     let refused = std::thread::scope(|scope| {
         let pull = scope.spawn(|| node.cri.pull(&slow));
         wait_until("request for the image", GRACE, || node.images.downloads("slow.qcow2") > 0)?;

@@ -19,7 +19,8 @@ use tests::flexvolumes::Flexvolumes;
 use tests::image_server::Fault;
 use tests::libvirt::{running_domains, virsh};
 use tests::loop_device::LoopDevice;
-use tests::node::Node;
+use tests::node::{Node, SHUTDOWN};
+use tests::pace;
 use tests::wait::wait_until;
 use tonic::{Code, Status};
 
@@ -88,7 +89,7 @@ fn disks(bed: &Bed) -> Result<()> {
     let found = fs::metadata(made.trim())?;
     ensure!((found.len(), found.uid(), found.mode() & 0o777) == (256 * MIB, 0, 0o600), "{found:?}");
     ensure!(found.blocks() * 512 < 64 * MIB, "not sparse: {found:?}");
-    node.cri.stop(&vm.container, GRACE)?;
+    node.cri.stop(&vm.container, SHUTDOWN)?;
 
     // As kubelet starts it again: in the same sandbox, with the pod's volumes.
     container.metadata.as_mut().context("no metadata")?.attempt += 1;
@@ -149,7 +150,10 @@ fn described(volumes: &Flexvolumes) -> Result<()> {
 }
 
 fn ceph(bed: &Bed) -> Result<()> {
-    let mut node = Node::configured(bed, "flexvolumes.enabled = true\nmachine.start_deadline_s = 15")?;
+    let mut node = Node::configured(
+        bed,
+        &format!("flexvolumes.enabled = true\nmachine.start_deadline_s = {}", pace::stretched_seconds(15)),
+    )?;
     let image = node.pull(bed, "tiny.qcow2")?;
     let pod = node.pod("ceph")?;
     let volumes = Flexvolumes::of(bed, &pod)?;

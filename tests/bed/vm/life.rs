@@ -15,7 +15,7 @@ use tests::guest::ping;
 use tests::image_server::Fault;
 use tests::libvirt::only_qemu;
 use tests::net_node::{QEMU, latest_record};
-use tests::node::{BOOT_DEADLINE, Node};
+use tests::node::{BOOT_DEADLINE, Node, SHUTDOWN};
 use tests::world::World;
 
 use super::sockets;
@@ -70,7 +70,7 @@ fn whole_life(bed: &Bed) -> Result<()> {
     let network = Network { masquerade: true, ..Network::BRIDGE };
     checked_by_the_plugin(&vm.sandbox, &network)?;
 
-    node.cri.stop(&vm.container, GRACE)?;
+    node.cri.stop(&vm.container, SHUTDOWN)?;
     let status = node.cri.container(&vm.container)?;
     ensure!(status.state() == ContainerState::ContainerExited, "after StopContainer: {:?}", status.state());
     ensure!((status.exit_code, status.reason.as_str()) == (0, "Completed"), "{}: {}", status.exit_code, status.reason);
@@ -96,7 +96,7 @@ fn starts_again(bed: &Bed) -> Result<()> {
     let refused = node.cri.create(&vm.sandbox, &second, &vm.pod).err().context("a second container at a time")?;
     ensure!(refused.code() == tonic::Code::FailedPrecondition, "{refused}");
 
-    node.cri.stop(&vm.container, GRACE)?;
+    node.cri.stop(&vm.container, SHUTDOWN)?;
     // Before each start kubelet pulls what has no tag, and what it pulls may have been published anew.
     let anew = bed.dir.join("anew.qcow2");
     sh(&format!("qemu-img create -q -f qcow2 {} 64M", anew.display()))?;

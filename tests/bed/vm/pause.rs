@@ -6,7 +6,7 @@ use anyhow::{Result, ensure};
 use proto::cri::ContainerState;
 use tests::case::{Bed, Case};
 use tests::command::{Ended, TOOL_DEADLINE, command, finish};
-use tests::node::{BOOT_DEADLINE, CRI_SOCKET, Node, Vm};
+use tests::node::{BOOT_DEADLINE, CRI_SOCKET, Node, SHUTDOWN, Vm};
 use tests::wait::wait_for;
 
 const GRACE: Duration = Duration::from_secs(60);
@@ -45,7 +45,7 @@ fn paused(bed: &Bed) -> Result<()> {
     vm.info()?;
 
     done("pause")?;
-    node.cri.stop(&vm.container, GRACE)?;
+    node.cri.stop(&vm.container, SHUTDOWN)?;
     vm.wait_log("tiny: stopping", BOOT_DEADLINE)?;
     let status = node.cri.container(&vm.container)?;
     ensure!(status.state() == ContainerState::ContainerExited && status.exit_code == 0, "{status:?}");

@@ -15,13 +15,12 @@ use tests::image_server::Fault;
 use tests::kubelet_volumes::PodVolumes;
 use tests::libvirt::{running_domains, virsh};
 use tests::loop_device::LoopDevice;
-use tests::node::{BOOT_DEADLINE, CRI_SOCKET, Node, Vm};
+use tests::node::{BOOT_DEADLINE, CRI_SOCKET, Node, SHUTDOWN, Vm};
 use tests::wait::{wait_for, wait_guest};
 use tonic::{Code, Status};
 
 use super::image_volumes;
 
-const GRACE: Duration = Duration::from_secs(60);
 /// Half a minute alone, and ten times that on a machine that is busy with others; cloud-init goes on for as long again.
 const CLOUD_DEADLINE: Duration = Duration::from_secs(600);
 const SEEDS: &str = "/run/virtlet/seed";
@@ -64,7 +63,7 @@ fn nothing_is_left() -> Result<()> {
 
 /// The next attempt of the pod's container, with these annotations.
 pub(super) fn again(node: &Node, vm: &Vm, container: &ContainerConfig, attempt: u32) -> Result<Vm> {
-    node.cri.stop(&vm.container, GRACE)?;
+    node.cri.stop(&vm.container, SHUTDOWN)?;
     let mut container = container.clone();
     container.metadata.get_or_insert_default().attempt = attempt;
     container.log_path = format!("vm_{attempt}.log");
@@ -183,7 +182,7 @@ fn sources(bed: &Bed) -> Result<()> {
         vm.wait_log(line, BOOT_DEADLINE).with_context(|| vm.log_text().unwrap_or_default())?;
     }
     nothing_is_left()?;
-    node.remove_vm(&vm, GRACE)
+    node.remove_vm(&vm, SHUTDOWN)
 }
 
 fn refused(bed: &Bed) -> Result<()> {
@@ -260,7 +259,7 @@ fn no_room(bed: &Bed) -> Result<()> {
     next.metadata.get_or_insert_default().attempt = 1;
     let vm = node.start_in(&sandbox, &next, &pod)?;
     vm.wait_up()?;
-    node.remove_vm(&vm, GRACE)
+    node.remove_vm(&vm, SHUTDOWN)
 }
 
 /// Runs a line of a shell in the guest, by QEMU's agent.
@@ -462,7 +461,7 @@ fn cloud_init(bed: &Bed) -> Result<()> {
     ensure!((status.exit_code, &*status.reason) == (134, "GuestPanicked"), "{status:?}");
     ensure!(status.message.contains("Kernel panic - not syncing: sysrq triggered crash"), "{status:?}");
     ensure!(status.message.len() < 1200, "{} bytes", status.message.len());
-    node.remove_vm(&vm, GRACE)
+    node.remove_vm(&vm, SHUTDOWN)
 }
 
 /// Keys of root's and Ignition's configuration, by a guest that has no disk for cloud-init.
@@ -496,7 +495,7 @@ fn firmware(bed: &Bed) -> Result<()> {
             ("lsblk -no LABEL | grep -ciE 'cidata|config-2'", "0"),
         ],
     )?;
-    node.remove_vm(&vm, GRACE)
+    node.remove_vm(&vm, SHUTDOWN)
 }
 
 fn base64(text: &str) -> String {

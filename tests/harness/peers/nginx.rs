@@ -10,6 +10,7 @@ use super::tls::Authority;
 use super::{ADDRESS, furnish, listening};
 use crate::case::Bed;
 use crate::daemon::Daemon;
+use crate::pace::stretched;
 use crate::wait::wait_for;
 
 /// Name that the certificate of [`Nginx::named`] is for; nobody resolves it.
@@ -164,16 +165,18 @@ fn parse(line: &str) -> Result<Asked> {
     })
 }
 
-/// `slow/PATH` is `PATH` at 4 MiB/s, `no-ranges/PATH` and `no-validators/PATH` are without, `private/PATH` is for `user`
+/// `slow/PATH` is `PATH` at 4 MiB/s on a quiet machine, `no-ranges/PATH` and `no-validators/PATH` are without, `private/PATH` is for `user`
 /// with password `secret`.
 fn configuration(dir: &Path) -> String {
     let dir = dir.display();
+    // Whoever does something amid a download is slower on a busy machine.
+    let slow = (4 << 20) * 1000 / stretched(Duration::from_secs(1)).as_millis();
     let temporary = ["client_body", "proxy", "fastcgi", "uwsgi", "scgi"]
         .map(|kind| format!("{kind}_temp_path {dir}/temp-{kind};\n"))
         .concat();
     let places = format!(
         "root {dir}/root;
-         location /slow/ {{ alias {dir}/root/; limit_rate 4m; }}
+         location /slow/ {{ alias {dir}/root/; limit_rate {slow}; }}
          location /no-ranges/ {{ alias {dir}/root/; max_ranges 0; }}
          location /no-validators/ {{ alias {dir}/root/; etag off; if_modified_since off; add_header Last-Modified ''; }}
          location /private/ {{ alias {dir}/root/; auth_basic images; auth_basic_user_file {dir}/users; }}"

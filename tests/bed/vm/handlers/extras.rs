@@ -10,6 +10,7 @@ use anyhow::{Context as _, Result, ensure};
 use tests::case::Bed;
 use tests::command::{Ended, TOOL_DEADLINE, command, finish};
 use tests::node::{BOOT_DEADLINE, CRI_SOCKET, Node};
+use tests::pace::at_worst;
 
 use super::{create, ensure_machine};
 
@@ -80,7 +81,7 @@ fn seen(bed: &Bed, pod: &str) -> Result<()> {
     let address = said.split_whitespace().find_map(|word| word.trim_end_matches(',').parse().ok());
     let address: std::net::SocketAddr = address.with_context(|| format!("no address in: {said}"))?;
     let heard = TcpStream::connect(address).and_then(|mut viewer| {
-        viewer.set_read_timeout(Some(TOOL_DEADLINE))?;
+        viewer.set_read_timeout(Some(at_worst(TOOL_DEADLINE)))?;
         let mut version = [0; 4];
         viewer.read_exact(&mut version)?;
         Ok(version)
