@@ -24,8 +24,6 @@ use crate::pace::{self, Deadline};
 use crate::report::{Report, Row};
 use crate::slots::Slots;
 
-/// Cases of critest begin so. It gives a container a minute to stop, which a guest needs for its boot if too much goes on beside.
-const CRITEST: &str = "cri::critest_";
 /// Lines of each daemon's log that are shown of a failed case.
 const TAIL: usize = 40;
 /// Stands before each daemon's log.
@@ -114,8 +112,7 @@ pub fn in_view(words: &[&str], deadline: Duration) -> Result<()> {
 }
 
 fn in_cell(case: &Case, links: Links) -> Ran {
-    let share = if case.name.starts_with(CRITEST) { Share::Fourfold } else { Share::Even };
-    match Cell::create(links, share) {
+    match Cell::create(links, case.share()) {
         Ok(cell) => in_this(cell, case),
         Err(failed) => Ran { outcome: Err(failed), cost: Cost::default() },
     }
