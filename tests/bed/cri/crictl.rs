@@ -4,11 +4,12 @@ use std::fs;
 use std::process::Stdio;
 use std::time::Duration;
 
-use anyhow::{Result, ensure};
+use anyhow::{Context as _, Result, ensure};
+use serde_json::Value;
 use tests::case::Bed;
 use tests::command::command;
-use tests::node::{CRI_SOCKET, Node};
-use tests::wait::wait_until;
+use tests::node::{BOOT_DEADLINE, CRI_SOCKET, Node};
+use tests::wait::{wait_for, wait_until};
 
 const SOON: Duration = Duration::from_secs(10);
 
@@ -106,14 +107,26 @@ impl Seen<'_> {
         let mut events = command(bed.config.peer("crictl")?, ["--runtime-endpoint", &endpoint, "events"]);
         let mut events = events.stdin(Stdio::null()).stdout(fs::File::create(&heard)?).stderr(Stdio::null()).spawn()?;
         let made = (|| {
+            let all = || fs::read_to_string(&heard).unwrap_or_default();
+            // Of what was before it listened it hears nothing.
+            let other = self.node.pod("heard")?;
+            wait_for("crictl that hears of pods", BOOT_DEADLINE, || {
+                self.node.cri.remove_sandbox(&self.node.cri.run_sandbox(&other)?)?;
+                Ok((!all().is_empty()).then_some(()))
+            })?;
             self.expect(&format!("run --no-pull {container} {pod}"), "")?;
             let second = self.node.crictl(&["pods", "--quiet", "--name", "^second$"])?.stdout;
             let second = second.trim();
             self.expect(&format!("ps --quiet --pod {second}"), "vm")?;
             self.expect(&format!("rmp --force {second}"), "Removed sandbox")?;
-            let all = || fs::read_to_string(&heard).unwrap_or_default();
+            let of_second = |kind: &str| {
+                let (all, kind) = (all(), format!("\"{kind}\""));
+                let events = serde_json::Deserializer::from_str(&all).into_iter::<Value>().map_while(Result::ok);
+                events.map(|event| event.to_string()).any(|event| event.contains(second) && event.contains(&kind))
+            };
             let kinds = ["CONTAINER_CREATED_EVENT", "CONTAINER_STARTED_EVENT", "CONTAINER_DELETED_EVENT"];
-            wait_until("the second machine's events", SOON, || kinds.iter().all(|kind| all().contains(kind)))
+            wait_until("the second machine's events", SOON, || kinds.iter().all(|kind| of_second(kind)))
+                .with_context(all)
         })();
         events.kill()?;
         events.wait()?;

@@ -48,10 +48,11 @@ fn pressed(bed: &Bed) -> Result<()> {
         "evictionPressureTransitionPeriod": "1s", "imageMinimumGCAge": "1s", "nodeStatusUpdateFrequency": "2s",
     });
     let _kubelet = Kubelet::configured_in(bed, &cluster, &settings)?;
+    // First, since it is over soon after the removal.
+    told(&cluster, "True")?;
     wait_for("removal of the image that nobody uses", STEP_DEADLINE, || {
         Ok((!node.crictl(&["images", "-o", "json"])?.stdout.contains("unused.qcow2")).then_some(()))
     })?;
-    told(&cluster, "True")?;
     told(&cluster, "False")?;
 
     let annotations = json!({"VirtletRootVolumeSize": "1Gi", "VirtletCloudInitUserDataScript": WRITER});
