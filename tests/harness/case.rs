@@ -5,9 +5,7 @@ use std::time::Duration;
 
 use anyhow::Result;
 
-use crate::cell::Share;
 use crate::config::Config;
-use crate::installed;
 
 /// A test that gets a world of its own.
 #[derive(Debug, Clone, Copy)]
@@ -18,16 +16,6 @@ pub struct Case {
     pub deadline: Duration,
     /// The test.
     pub run: fn(&Bed) -> Result<()>,
-}
-
-/// How the names of cases begin whose programs have deadlines that are not ours to set: critest gives a container a minute to
-/// stop, in which a guest may have to boot; kubeadm gives a runtime two seconds to answer, in a machine that is emulated.
-const HURRIED: [&str; 2] = ["cri::critest_", installed::TIER];
-
-impl Case {
-    pub(crate) fn share(&self) -> Share {
-        if HURRIED.iter().any(|tier| self.name.starts_with(tier)) { Share::Fourfold } else { Share::Even }
-    }
 }
 
 /// The world of the running case.
