@@ -127,7 +127,7 @@ fn run(cli: &Cli) -> anyhow::Result<()> {
         }
         Command::Decompress { .. } | Command::Manual { .. } => {}
         Command::Formats { .. } => print(&formats::recorded(&config))?,
-        Command::Crd => print(&mapping::crd::definition()?)?,
+        Command::Crd => print(mapping::crd::DEFINITION)?,
         Command::Describe { what } => {
             let described = match what {
                 What::Settings => daemon::describe::settings(&config),

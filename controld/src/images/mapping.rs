@@ -13,7 +13,7 @@ use std::time::Duration;
 
 use futures_util::StreamExt as _;
 use imagestore::Mappings;
-use kube::api::{ApiResource, DynamicObject};
+use kube::api::DynamicObject;
 use kube::runtime::watcher::{self, Event};
 use kube::{Api, Client};
 use tokio::sync::watch;
@@ -25,7 +25,6 @@ pub mod crd;
 mod tests;
 
 use common::Chain;
-use crd::VirtletImageMapping;
 
 use crate::cluster::{AccessError, access};
 use crate::config::ImagesConfig;
@@ -172,8 +171,7 @@ async fn follow(
     mappings: &Mappings,
     listed: &watch::Sender<bool>,
 ) -> Result<std::convert::Infallible, WatchError> {
-    let resource = ApiResource::erase::<VirtletImageMapping>(&());
-    let objects: Api<DynamicObject> = Api::namespaced_with(client, namespace, &resource);
+    let objects: Api<DynamicObject> = Api::namespaced_with(client, namespace, &crd::resource());
     let mut events = std::pin::pin!(watcher::watcher(objects, watcher::Config::default()));
     let mut list = None;
     let mut silence = LIST_DEADLINE;
