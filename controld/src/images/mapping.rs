@@ -13,8 +13,7 @@ use std::time::Duration;
 
 use futures_util::StreamExt as _;
 use imagestore::Mappings;
-use kube::api::DynamicObject;
-use kube::runtime::watcher::{self, Event};
+use kube::api::{DynamicObject, ListParams, WatchEvent, WatchParams};
 use kube::{Api, Client};
 use tokio::sync::watch;
 use tokio::task::JoinHandle;
@@ -31,10 +30,12 @@ use crate::config::ImagesConfig;
 
 /// How long the daemon's start waits for the rules.
 const FIRST_LIST: Duration = Duration::from_secs(5);
-/// From a connection to the whole list.
+/// For each page of the list.
 const LIST_DEADLINE: Duration = Duration::from_secs(30);
 /// Silence after which a watch is dead: the server ends one of its own accord, and the client restarts it, before that.
 const WATCH_SILENCE: Duration = Duration::from_secs(360);
+/// Most objects of one answer.
+const PAGE: u32 = 500;
 /// Pause after a first failure; it doubles up to [`LONGEST_PAUSE`].
 const FIRST_PAUSE: Duration = Duration::from_secs(1);
 const LONGEST_PAUSE: Duration = Duration::from_secs(30);
@@ -86,16 +87,30 @@ pub enum SessionError {
 pub enum WatchError {
     /// The API server, or the way to it.
     #[error(transparent)]
-    Api(#[from] Box<watcher::Error>),
+    Api(#[from] ApiError),
     /// Nothing came in time.
     #[error("no answer of the API server for {} s", silence.as_secs())]
     Silent {
         /// For how long.
         silence: Duration,
     },
-    /// The stream of events ended, which it never should.
-    #[error("watch ended")]
-    Ended,
+}
+
+/// What the API server, or the way to it, failed in.
+#[derive(Debug, thiserror::Error)]
+pub enum ApiError {
+    #[error("failed to perform initial object list: {0}")]
+    List(#[source] Box<kube::Error>),
+    #[error("failed to start watching object: {0}")]
+    Start(#[source] Box<kube::Error>),
+    #[error("watch stream failed: {0}")]
+    Stream(#[source] Box<kube::Error>),
+    /// Among others, that it has forgotten the version that the watch went on from: the next list has another.
+    #[error("error returned by apiserver during watch: {0}")]
+    Said(#[source] Box<kube::core::Status>),
+    /// Without it there is nothing to go on from.
+    #[error("no metadata.resourceVersion in watch result (does resource support watch?)")]
+    NoVersion,
 }
 
 /// Whether the settings say how to reach the cluster whose rules are wanted, if any are. Does not ask it.
@@ -164,7 +179,7 @@ async fn session(
     Err(SessionError::Server { server, cause })
 }
 
-/// Lists, then watches.
+/// Lists, then watches. A watch that the server ends goes on where it stopped.
 async fn follow(
     client: Client,
     namespace: &str,
@@ -172,46 +187,61 @@ async fn follow(
     listed: &watch::Sender<bool>,
 ) -> Result<std::convert::Infallible, WatchError> {
     let objects: Api<DynamicObject> = Api::namespaced_with(client, namespace, &crd::resource());
-    let mut events = std::pin::pin!(watcher::watcher(objects, watcher::Config::default()));
-    let mut list = None;
-    let mut silence = LIST_DEADLINE;
+    let mut version = list(&objects, mappings).await?;
+    if !listed.send_replace(true) {
+        tracing::info!(count = mappings.names().len(), namespace, "image mappings of the cluster listed");
+    }
+    let asked = WatchParams::default();
     loop {
-        let event = timeout(silence, events.next()).await.map_err(|_| WatchError::Silent { silence })?;
-        let event = event.ok_or(WatchError::Ended)?.map_err(Box::new)?;
-        if hear(event, &mut list, mappings) {
-            silence = WATCH_SILENCE;
-            if !listed.send_replace(true) {
-                tracing::info!(count = mappings.names().len(), namespace, "image mappings of the cluster listed");
-            }
+        let watch = within(WATCH_SILENCE, objects.watch(&asked, &version)).await?;
+        let mut events = std::pin::pin!(watch.map_err(|cause| ApiError::Start(Box::new(cause)))?);
+        while let Some(event) = within(WATCH_SILENCE, events.next()).await? {
+            version = hear(event.map_err(|cause| ApiError::Stream(Box::new(cause)))?, mappings)?;
         }
     }
 }
 
-/// Does what an event says. Whether it was the end of a list. `list` are the names that came in the current one.
-fn hear(event: Event<DynamicObject>, list: &mut Option<BTreeSet<String>>, mappings: &Mappings) -> bool {
+/// Takes all objects, and forgets what is not among them. The version that a watch goes on from.
+async fn list(objects: &Api<DynamicObject>, mappings: &Mappings) -> Result<String, WatchError> {
+    let mut names = BTreeSet::new();
+    let mut page = ListParams::default().limit(PAGE);
+    loop {
+        let listed = within(LIST_DEADLINE, objects.list(&page)).await?;
+        let listed = listed.map_err(|cause| ApiError::List(Box::new(cause)))?;
+        names.extend(listed.items.iter().filter_map(|object| put(object, mappings)));
+        page.continue_token = listed.metadata.continue_.filter(|token| !token.is_empty());
+        if page.continue_token.is_none() {
+            let version = known(listed.metadata.resource_version)?;
+            mappings.retain(&names);
+            return Ok(version);
+        }
+    }
+}
+
+async fn within<T>(silence: Duration, answer: impl Future<Output = T>) -> Result<T, WatchError> {
+    timeout(silence, answer).await.map_err(|_| WatchError::Silent { silence })
+}
+
+fn known(version: Option<String>) -> Result<String, ApiError> {
+    version.filter(|version| !version.is_empty()).ok_or(ApiError::NoVersion)
+}
+
+/// Does what an event says. The version that it leads to.
+fn hear(event: WatchEvent<DynamicObject>, mappings: &Mappings) -> Result<String, ApiError> {
     match event {
-        Event::Init => *list = Some(BTreeSet::new()),
-        Event::InitApply(object) => {
-            if let (Some(name), Some(list)) = (put(&object, mappings), list) {
-                list.insert(name);
-            }
-        }
-        Event::InitDone => {
-            if let Some(list) = list.take() {
-                mappings.retain(&list);
-            }
-            return true;
-        }
-        Event::Apply(object) => {
+        WatchEvent::Added(object) | WatchEvent::Modified(object) => {
             put(&object, mappings);
+            known(object.metadata.resource_version)
         }
-        Event::Delete(object) => {
+        WatchEvent::Deleted(object) => {
             if let Some(name) = &object.metadata.name {
                 mappings.remove(name);
             }
+            known(object.metadata.resource_version)
         }
+        WatchEvent::Bookmark(mark) => known(Some(mark.metadata.resource_version)),
+        WatchEvent::Error(status) => Err(ApiError::Said(status)),
     }
-    false
 }
 
 fn put(object: &DynamicObject, mappings: &Mappings) -> Option<String> {
