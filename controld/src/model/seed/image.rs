@@ -1,56 +1,49 @@
 //! Files to an ISO 9660 image as cloud-init looks for it.
 
-use std::collections::BTreeMap;
-use std::io::Cursor;
-use std::sync::Arc;
+use std::time::SystemTime;
 
-use hadris_iso::read::PathSeparator;
-use hadris_iso::write::options::{CreationFeatures, IsoFormatOptions};
-use hadris_iso::write::{InputEntry, InputEntryKind, InputMetadata, InputTree, IsoCreationError, IsoImageWriter};
+use hadris_fs::{Content, DateTime, Node, Owner, PathError, Permissions, SetAttr, Tree};
+use hadris_iso::{IsoId, IsoOptions};
+use hadris_storage::{BlockSize, MemDevice};
 
 /// The only sector size that the writer knows, and that of a CD.
-const SECTOR: usize = 2048;
+const SECTOR: BlockSize = BlockSize::new(2048).expect("not zero");
 /// busybox' `findfs` was seen not to find the label of an image of 57 KB, and to find that of one of 96 KB. This is the
 /// size of the smallest image of xorriso.
-const MIN_SIZE: usize = 384 << 10;
+const MIN_SIZE: u64 = 384 << 10;
 
 /// The image with this label. Names are kept by Rock Ridge and, for guests that read nothing else, by Joliet; those with slashes are in
 /// directories.
-pub(super) fn iso(label: &str, files: &[(&str, &[u8])]) -> Result<Vec<u8>, IsoCreationError> {
-    let tree = InputTree { path_separator: PathSeparator::ForwardSlash, entries: entries(files) };
-    let options = IsoFormatOptions {
-        volume_name: label.to_owned(),
-        system_id: None,
-        volume_set_id: None,
-        publisher_id: None,
-        preparer_id: None,
-        application_id: None,
-        sector_size: SECTOR,
-        features: CreationFeatures::extensions(),
-        path_separator: PathSeparator::ForwardSlash,
-        strict_charset: false,
-    };
-    let mut image = IsoImageWriter::create(Cursor::new(Vec::new()), tree, options)?.into_inner();
-    let size = image.len().next_multiple_of(SECTOR).max(MIN_SIZE);
-    image.resize(size, 0);
-    Ok(image)
-}
-
-fn entries(files: &[(&str, &[u8])]) -> Vec<InputEntry> {
-    let mut dirs: BTreeMap<&str, Vec<(&str, &[u8])>> = BTreeMap::new();
-    let mut all = Vec::new();
+pub(super) fn iso(label: &str, files: &[(&str, &[u8])]) -> Result<Vec<u8>, PathError> {
+    let mut tree = Tree::new();
     for (name, bytes) in files {
-        match name.split_once('/') {
-            Some((dir, rest)) => dirs.entry(dir).or_default().push((rest, bytes)),
-            None => all.push(entry(name, InputEntryKind::File(bytes.to_vec()), 0o400)),
+        for (slash, _) in name.match_indices('/') {
+            let dir = &name[..slash];
+            if tree.get(dir).is_none() {
+                tree.insert(dir, only_roots(Node::dir(), 0o500))?;
+            }
         }
+        tree.insert(name, only_roots(Node::file(Content::bytes(*bytes)), 0o400))?;
     }
-    all.extend(dirs.into_iter().map(|(dir, files)| entry(dir, InputEntryKind::Directory(entries(&files)), 0o500)));
-    all
+    let options = IsoOptions::new()
+        .with_id(IsoId::Volume, label)
+        .with_id(IsoId::Application, "")
+        .with_joliet()
+        .with_rock_ridge()
+        .with_min_image_blocks(MIN_SIZE / u64::from(SECTOR.get()))
+        .with_time(now());
+    let size = hadris_iso::plan(&tree, &options)?.size();
+    let mut image = MemDevice::new(vec![0; usize::try_from(size).unwrap_or(usize::MAX)], SECTOR);
+    hadris_iso::sync::write(&mut image, &tree, &options)?;
+    Ok(image.into_inner())
 }
 
-/// Only the guest's root may read it: user-data may hold passwords.
-fn entry(name: &str, kind: InputEntryKind, mode: u32) -> InputEntry {
-    let metadata = InputMetadata { mode: Some(mode), uid: Some(0), gid: Some(0), ..InputMetadata::default() };
-    InputEntry { name: Arc::new(name.to_owned()), kind, metadata }
+/// User-data may hold passwords.
+fn only_roots(node: Node, mode: u32) -> Node {
+    node.with_attrs(SetAttr::new().with_permissions(Permissions::new(mode)).with_owner(Owner::new(0, 0)))
+}
+
+fn now() -> DateTime {
+    let seconds = SystemTime::UNIX_EPOCH.elapsed().map_or(0, |since| since.as_secs());
+    DateTime::from_unix_seconds(seconds.try_into().unwrap_or(0)).unwrap_or(DateTime::UNIX_EPOCH)
 }
