@@ -45,7 +45,7 @@ FUZZ_FLAGS := -Cpasses=sancov-module -Cllvm-args=-sanitizer-coverage-level=4 \
 TIME ?= 60
 TARGETS ?=
 
-.PHONY: help setup host room build deb tarball image bed demo test test-unit test-root test-net test-node test-sriov test-iommufd test-installed test-vm test-restart test-soak test-cri test-kubelet test-image test-mapping test-seed soak fuzz lint bench
+.PHONY: help setup host room proto build deb tarball image bed demo test test-unit test-root test-net test-node test-sriov test-iommufd test-installed test-vm test-restart test-soak test-cri test-kubelet test-image test-mapping test-seed soak fuzz lint bench
 
 help: ## this list
 	@grep -E '^[a-z -]+:.*##' Makefile | sed 's/:.*##/\t/' | expand -t 16
@@ -60,6 +60,9 @@ host:
 # What all of `make test` leaves behind from an empty cache, and what its cases have in /tmp at the most.
 room:
 	@tests/host/room.sh $(CARGO_TARGET_DIR)=$(if $(filter 0,$(CARGO_INCREMENTAL)),10,16) $(VIRTLET_CACHE)/guests=3 $(VIRTLET_CACHE)/peers=2 /tmp=2
+
+proto: ## code of the .proto files, after one of them has changed, and whether the CRI wire is as it was
+	cd proto/generate && $(CARGO) run --locked --quiet && $(CARGO) test --locked --quiet
 
 build: host ## programs into target/dist, stripped, their symbols beside them; PROFILE=dev: quicker, into target/dev
 	@$(locked) \

@@ -6,7 +6,7 @@
 
 use std::fmt;
 
-tonic::include_proto!("runtime.v1");
+include!("../generated/runtime.v1.rs");
 
 /// The registry credentials of a pull. Shows which parts are set, never what they are.
 impl fmt::Debug for AuthConfig {

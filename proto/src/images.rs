@@ -6,7 +6,7 @@
 
 use std::fmt;
 
-tonic::include_proto!("virtlet.images.v1");
+include!("../generated/virtlet.images.v1.rs");
 
 /// The credentials of a pull. Shows which parts are set, never what they are.
 impl fmt::Debug for Auth {

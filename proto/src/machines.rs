@@ -4,4 +4,4 @@
 
 #![allow(missing_docs, clippy::allow_attributes_without_reason, reason = "generated from machines/machines.proto")]
 
-tonic::include_proto!("virtlet.machines.v1");
+include!("../generated/virtlet.machines.v1.rs");

@@ -4,4 +4,4 @@
 
 #![allow(missing_docs, clippy::allow_attributes_without_reason, reason = "generated from orphans/orphans.proto")]
 
-tonic::include_proto!("virtlet.orphans.v1");
+include!("../generated/virtlet.orphans.v1.rs");
