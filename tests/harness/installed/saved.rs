@@ -15,6 +15,7 @@ use serde_json::{Value, json};
 
 use super::frame::{BOOT_DEADLINE, Frame, made_of};
 use super::wire::{Word, send};
+use crate::pace::at_worst;
 use crate::wait::wait_for;
 
 /// Some hundreds of MiB are written.
@@ -77,7 +78,7 @@ struct Monitor {
 impl Monitor {
     fn connect(socket: &Path) -> Result<Self> {
         let writes = UnixStream::connect(socket).context("no monitor")?;
-        writes.set_read_timeout(Some(SAVE_DEADLINE))?;
+        writes.set_read_timeout(Some(at_worst(SAVE_DEADLINE)))?;
         let reads = BufReader::new(writes.try_clone()?);
         let mut monitor = Self { writes, reads };
         monitor.ask("qmp_capabilities", &json!({}))?;
