@@ -15,12 +15,13 @@ use std::time::Duration;
 use anyhow::{Context as _, bail, ensure};
 use controld::hypervisor::{DomainPhase, HvEvent, Hypervisor};
 use controld::model::domain::{self, DomainSpec, WrapperEnv};
-use controld::model::plan::{Cpus, Guest, Hardware, Layer, MachinePlan, Memory, RootDisk};
-use controld::model::{Accelerator, MachineId};
 use proto::tap::{QemuUser, Token};
 use tokio::sync::broadcast;
 use tokio_util::sync::CancellationToken;
 use uuid::Uuid;
+use vmspec::ids::domain_name;
+use vmspec::plan::{Cpus, Guest, Hardware, Layer, MachinePlan, Memory, RootDisk};
+use vmspec::{Accelerator, MachineId};
 
 /// Anything that takes longer than this here has failed.
 const DEADLINE: Duration = Duration::from_secs(60);
@@ -90,7 +91,7 @@ fn spec(dir: &Path, emulator: PathBuf, user: QemuUser) -> anyhow::Result<DomainS
             share: None,
             disks: Vec::new(),
             id: MachineId::from(id),
-            domain: domain::name(id, "hv-smoke"),
+            domain: domain_name(id, "hv-smoke"),
             cpus: Cpus::fixed(2),
             memory: Memory::fixed(128 << 20),
             hardware: Hardware::default(),

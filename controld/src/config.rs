@@ -11,24 +11,12 @@ use std::time::Duration;
 use imagestore::net::{EnvProxies, ProxyError};
 use serde::Deserialize;
 use streaming::TlsFiles;
+use vmspec::settings::{FlexvolumesConfig, Handler, MachineConfig, MachineDefaults, Problems, RawDevices, units};
 
-mod flexvolumes;
-mod given;
-mod handlers;
 pub mod images;
-mod machine;
-mod problems;
-mod raw_devices;
 mod syntax;
-mod units;
 
-pub use flexvolumes::FlexvolumesConfig;
-pub use given::Given;
-pub use handlers::{Handler, MachineDefaults};
 pub use images::ImagesConfig;
-pub use machine::{Accel, MachineConfig};
-pub use problems::Problems;
-pub use raw_devices::RawDevices;
 pub use syntax::SyntaxError;
 
 /// Read when no file is named; its absence means all defaults.

@@ -49,6 +49,11 @@ use common::now_nanos;
 use common::off_reactor;
 use proto::tap::PodId;
 use uuid::Uuid;
+use vmspec::annotations::PodAnnotations;
+use vmspec::error::{Error, Kind, Result};
+use vmspec::plan::{Firmware, Layer, RootDisk, RootLifetime};
+use vmspec::settings::Handler;
+use vmspec::{Accelerator, ContainerConfig, ContainerId, MachineId, Resources};
 
 use self::actors::Actors;
 use self::admission::Admission;
@@ -61,17 +66,9 @@ pub use self::share::Shares;
 pub use self::sizes::Sizes;
 pub use self::usage::{Details, Filesystem, Usage};
 pub use self::uses::Uses;
-use crate::config::Handler;
 use crate::hypervisor::process::Processes;
 use crate::hypervisor::{HvEvent, Offer};
-use crate::model::PodName;
-use crate::model::annotations::PodAnnotations;
-use crate::model::error::{Error, Kind, Result};
-use crate::model::plan::{Firmware, Layer, RootDisk, RootLifetime};
-use crate::model::{
-    Accelerator, CONTAINER_VERSION, Container, ContainerConfig, ContainerId, ContainerState, MachineId, Resources,
-    Sandbox, SandboxState,
-};
+use crate::model::{CONTAINER_VERSION, Container, ContainerState, PodName, Sandbox, SandboxState};
 use crate::orphans::owned::disks_key;
 use crate::store::is_disk_full;
 use crate::volumes::{Base, UefiFirmware, VolumeError};

@@ -74,7 +74,7 @@ mod tests {
     use anyhow::Context as _;
     use controld::config::Config;
     use controld::images::Images;
-    use controld::model::error::{Error, Kind};
+    use vmspec::error::{Error, Kind};
 
     use super::*;
 

@@ -32,6 +32,7 @@ use proto::pause::Pause;
 use proto::tap::QemuUser;
 use tokio::sync::{Notify, broadcast, watch};
 use uuid::Uuid;
+use vmspec::error::{Error, Kind, Result};
 
 pub use self::features::{Features, Version};
 pub use self::ffi::LibvirtError;
@@ -42,7 +43,6 @@ use self::policy::Policy;
 use self::press::{Press, Presses};
 pub use self::start::StartTurn;
 use crate::model::domain::METADATA_NAMESPACE;
-use crate::model::error::{Error, Kind, Result};
 
 const QUICK_DEADLINE: Duration = Duration::from_secs(15);
 const DEFINE_DEADLINE: Duration = Duration::from_secs(30);

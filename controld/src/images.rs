@@ -13,14 +13,14 @@ use std::sync::Arc;
 use common::Chain;
 use imagestore::{ErrorKind, FsUsage, Image, ImageId, Mappings, PullError, PullRequest, Store, StoreError};
 use tokio_util::sync::CancellationToken;
+use vmspec::error::{Error, Kind, Result};
+use vmspec::plan::Layer;
 
 use self::end::End;
 pub use self::pulls::PullCounts;
 use self::pulls::Pulls;
 use crate::config::Config;
 use crate::config::images::HandlerConfig;
-use crate::model::error::{Error, Kind, Result};
-use crate::model::plan::Layer;
 
 /// Most problems of translation rules that a status shows.
 const MAX_PROBLEMS: usize = 32;

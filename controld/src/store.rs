@@ -34,6 +34,7 @@ use proto::tap::PodId;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 use tokio::sync::{broadcast, oneshot};
+use vmspec::{ContainerId, MachineId};
 
 use self::change::{Change, Key, Table};
 use self::database::{File, Medium, Opened};
@@ -43,7 +44,7 @@ use self::log::Log;
 pub use self::log::VERSION as LINE_VERSION;
 pub use self::look::Recorded;
 use self::writer::{Order, Writer};
-use crate::model::{Container, ContainerId, MachineId, Sandbox};
+use crate::model::{Container, Sandbox};
 
 /// Why a record was not written or not read.
 #[derive(Debug, thiserror::Error)]

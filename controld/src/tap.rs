@@ -16,11 +16,11 @@ use proto::tap::{
     Arm, Attach, Client, ClientError, ErrorCode, Hello, List, PciAddress, PfSummary, PodId, PodNet, PodStats,
     PodSummary, QemuUser, Reply, Request, ServerStatus, Token, VfRequest,
 };
+use vmspec::error::{Error, Kind, Result};
 
 use self::lines::{LineError, Lines};
 pub use self::watch::State;
 use self::watch::Watch;
-use crate::model::error::{Error, Kind, Result};
 
 /// Networks that are made, or mended, at a time. All together are less than tapmanager works on, as others ask it too.
 const MAKES: usize = 128;

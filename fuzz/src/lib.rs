@@ -6,12 +6,12 @@
 
 use std::collections::BTreeMap;
 
-use controld::model::annotations::{PodAnnotations, Source};
-use controld::model::seed::{ConfigDelivery, SeedInput, SeedKind, Sources, Volume, VolumeFile, assemble, merge};
 use imagestore::provider::exercise;
 use imagestore::{ImageRef, Query};
 use proto::agent::{Decoder, encode};
 use proto::tap::{PodNet, Reply, Request, decode_reply, decode_request, encode_reply, encode_request};
+use vmspec::annotations::{PodAnnotations, Source};
+use vmspec::seed::{ConfigDelivery, SeedInput, SeedKind, Sources, Volume, VolumeFile, assemble, merge};
 
 /// A name, which is that of the corpus too, and what takes the bytes.
 pub type Target = (&'static str, fn(&[u8]));

@@ -11,11 +11,11 @@ use std::path::PathBuf;
 use std::process::Command;
 
 use anyhow::{Context as _, Result};
-use controld::model::annotations::PodAnnotations;
-use controld::model::seed::{ConfigDelivery, Seed, SeedInput, Sources, assemble};
 use proto::tap::PodNet;
 use tests::case::{Bed, Case};
 use tests::command::command;
+use vmspec::annotations::PodAnnotations;
+use vmspec::seed::{ConfigDelivery, Seed, SeedInput, Sources, assemble};
 
 /// The oldest of cloud-init that we care for, which our Debian guest has, and that of the newest release of Debian: a suite that moves on would be another one each day.
 const SUITES: [&str; 2] = ["bookworm", "trixie"];

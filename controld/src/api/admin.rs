@@ -15,10 +15,10 @@ use tokio::sync::mpsc;
 use tokio::time::interval;
 use tokio_stream::wrappers::ReceiverStream;
 use tonic::{Request, Response, Status};
+use vmspec::error::{Error, Kind};
 
 use crate::api::status;
 use crate::images::{Images, store_failed};
-use crate::model::error::{Error, Kind};
 
 mod convert;
 pub mod machines;

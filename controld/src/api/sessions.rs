@@ -12,11 +12,11 @@ use futures_util::future::BoxFuture;
 use streaming::{
     AttachRequest, Backend, ExecRequest, Input, Output, PortForwardRequest, Server, Session, SessionError, UrlError,
 };
+use vmspec::error::{Error, Kind, Result};
 
 use crate::config::Config;
 use crate::container::agents::Agents;
 use crate::container::console::hub::Consoles;
-use crate::model::error::{Error, Kind, Result};
 use crate::store::Store;
 
 /// The streaming server.

@@ -4,8 +4,7 @@
 use tonic::codegen::http::Request;
 use tracing::Span;
 use tracing::field::Empty;
-
-use crate::model::{ContainerId, SandboxConfig};
+use vmspec::{ContainerId, SandboxConfig};
 
 /// The span of a request that has come in.
 pub(super) fn of(request: &Request<()>) -> Span {

@@ -4,8 +4,7 @@ use std::future::Future;
 
 use common::Chain;
 use tonic::{Code, Status};
-
-use crate::model::error::{Error, Kind, Result};
+use vmspec::error::{Error, Kind, Result};
 
 /// The status of a failure: its code, and the whole chain of causes as its text.
 #[must_use]

@@ -9,9 +9,8 @@ use imagestore::net::{EnvProxies, NetPolicy};
 use imagestore::provider::{Platform, ProviderConfig};
 use imagestore::{DiskFormat, ForeignFormat, ImageRef, Limits, Offline, Protocol};
 use serde::Deserialize;
-
-use super::problems::Problems;
-use super::units::{self, GIB};
+use vmspec::settings::Problems;
+use vmspec::settings::units::{self, GIB};
 
 /// Largest size that a setting may have: a PiB.
 const MOST: u64 = GIB << 20;

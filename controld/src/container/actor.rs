@@ -15,13 +15,14 @@ use std::time::Duration;
 use futures_util::FutureExt as _;
 use tokio::sync::{mpsc, oneshot};
 use tracing::Instrument as _;
+use vmspec::Resources;
+use vmspec::error::{Error, Kind, Result};
 
 use self::heard::Heard;
 use self::task::Task;
 use super::host::Host;
 use crate::hypervisor::HvEvent;
-use crate::model::error::{Error, Kind, Result};
-use crate::model::{Container, Resources};
+use crate::model::Container;
 
 /// How long after a panic the task is started anew: one that panics each time does not take a processor.
 const REVIVED_AFTER: Duration = Duration::from_secs(1);

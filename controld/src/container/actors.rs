@@ -3,11 +3,13 @@
 use std::collections::{HashMap, VecDeque};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
+use vmspec::error::{Error, Kind, Result};
+use vmspec::{ContainerId, MachineId};
+
 use super::actor::Actor;
 use super::host::Host;
 use crate::hypervisor::HvEvent;
-use crate::model::error::{Error, Kind, Result};
-use crate::model::{Container, ContainerId, MachineId};
+use crate::model::Container;
 
 /// Machines of removed containers that are remembered: more than are removed while a call to libvirt can be under way.
 const REMEMBERED: usize = 4096;

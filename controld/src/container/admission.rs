@@ -5,8 +5,10 @@
 
 use std::sync::Arc;
 
-use crate::model::error::{Error, Kind, Result};
-use crate::model::{Container, ContainerConfig, ContainerId, ContainerState, Mount};
+use vmspec::error::{Error, Kind, Result};
+use vmspec::{ContainerConfig, ContainerId, Mount};
+
+use crate::model::{Container, ContainerState};
 
 /// What becomes of a request for a container.
 #[derive(Debug, PartialEq, Eq)]
@@ -80,9 +82,10 @@ fn is_repeated(earlier: &ContainerConfig, wanted: &ContainerConfig) -> bool {
 mod tests {
     use std::slice::from_ref;
 
+    use vmspec::CommandConfig;
+
     use super::*;
     use crate::container::tests::container;
-    use crate::model::CommandConfig;
 
     fn wanted(name: &str, attempt: u32) -> ContainerConfig {
         ContainerConfig { name: name.into(), attempt, ..ContainerConfig::default() }
@@ -132,7 +135,7 @@ mod tests {
             ..Mount::default()
         };
         let config = |path: &str, mounts: Vec<Mount>| ContainerConfig {
-            annotations: [(crate::model::TERMINATION_PATH.to_owned(), path.to_owned())].into(),
+            annotations: [(vmspec::TERMINATION_PATH.to_owned(), path.to_owned())].into(),
             mounts,
             ..wanted("vm", 0)
         };

@@ -28,6 +28,8 @@ use streaming::Otherwise;
 use tokio::sync::watch;
 use tokio::time::{Instant, sleep, timeout_at};
 use tracing::Span;
+use vmspec::error::{Error, Kind, Result};
+use vmspec::{MachineId, ProcessConfig};
 
 pub use self::events::Event;
 use self::link::Link;
@@ -36,8 +38,7 @@ pub use self::process::{Input, Process};
 use self::qga::{Qga, QgaError};
 pub use self::setup::{disks_of, link, planned, setup_of};
 use crate::config::Config;
-use crate::model::error::{Error, Kind, Result};
-use crate::model::{Container, ContainerState, MachineId, ProcessConfig};
+use crate::model::{Container, ContainerState};
 
 /// How long our agent may take to answer our greeting. One that is started later is heard then.
 const GREETING: Duration = Duration::from_secs(2);
@@ -286,14 +287,6 @@ impl Agents {
         // A machine of an earlier release has no such socket.
         let (link, _) = machine.open(&our_socket(&self.dir, id)).await.ok()?;
         link.greeted(GREETING, until).await.then_some(link)
-    }
-}
-
-impl ProcessConfig {
-    /// A command as it is to be started.
-    fn start(&self, argv: Vec<String>) -> Start {
-        let Self { env, working_dir, user, groups } = self.clone();
-        Start { argv, env, cwd: working_dir, user, groups, ..Start::default() }
     }
 }
 

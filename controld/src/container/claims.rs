@@ -8,10 +8,11 @@ use std::collections::HashSet;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use proto::tap::PodId;
+use vmspec::MachineId;
+use vmspec::error::{Error, Kind};
+use vmspec::plan::{BlockDevice, MachinePlan};
 
-use crate::model::error::{Error, Kind};
-use crate::model::plan::{BlockDevice, MachinePlan};
-use crate::model::{Container, ContainerState, MachineId};
+use crate::model::{Container, ContainerState};
 
 /// Machines that may use their devices, as far as this controld has started them.
 #[derive(Debug, Default)]
@@ -132,9 +133,10 @@ mod tests {
     use std::thread;
     use std::time::Duration;
 
+    use vmspec::plan::{DeviceNumber, Disk, DiskSource, OnImageChange, PersistentRoot, Serial};
+
     use super::*;
     use crate::container::tests::container;
-    use crate::model::plan::{DeviceNumber, Disk, DiskSource, OnImageChange, PersistentRoot, Serial};
 
     fn device(minor: u32) -> BlockDevice {
         BlockDevice { node: format!("/dev/loop{minor}").into(), number: DeviceNumber { major: 7, minor } }

@@ -7,15 +7,16 @@ use std::path::Path;
 use std::sync::Arc;
 
 use common::{Chain, Reason, off_reactor};
+use vmspec::Resources;
+use vmspec::error::{Error, Kind, Result};
+use vmspec::plan::{Cgroup, Limits, MachinePlan};
 
 use super::share;
 use super::uses::Uses;
 use crate::hypervisor::cgroup::{Cgroups, Counts, scope};
 use crate::hypervisor::pinning::pin;
 use crate::hypervisor::process::{STATUS_DIR, pid_of};
-use crate::model::error::{Error, Kind, Result};
-use crate::model::plan::{Cgroup, Limits, MachinePlan};
-use crate::model::{Container, Resources};
+use crate::model::Container;
 
 /// Makes the cgroup of a machine that is to be started, unless systemd makes it once there is QEMU.
 pub(super) async fn prepare(uses: &Arc<Uses>, container: &Container) -> Result<()> {

@@ -12,14 +12,14 @@ use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 
 use sriov::Sysfs;
+use vmspec::error::{Error, Kind, Result};
+use vmspec::plan::{CdiEdits, PassedDevice};
+use vmspec::settings::Handler;
+use vmspec::{ContainerConfig, Device, Mount};
 
 pub(super) use self::agree::agree;
 use self::sort::Sort;
 use super::pod_dir;
-use crate::config::Handler;
-use crate::model::error::{Error, Kind, Result};
-use crate::model::plan::{CdiEdits, PassedDevice};
-use crate::model::{ContainerConfig, Device, Mount};
 
 /// Where CDI is described, the later before the earlier.
 const CDI: [&str; 2] = ["etc/cdi", "run/cdi"];

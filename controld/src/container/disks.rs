@@ -9,11 +9,12 @@ use std::io;
 use std::os::unix::fs::{FileTypeExt as _, MetadataExt as _};
 use std::path::{Path, PathBuf};
 
+use vmspec::error::{Error, Kind, Result};
+use vmspec::plan::{BlockDevice, DeviceNumber, Disk, DiskSource, MountedDevice};
+
 use super::emptydir;
 use super::plan::disks::Wanted;
 use crate::model::domain::{AsyncIo, DiskNow, Sectors};
-use crate::model::error::{Error, Kind, Result};
-use crate::model::plan::{BlockDevice, DeviceNumber, Disk, DiskSource, MountedDevice};
 
 /// The unit of a device's size in `/sys`, whatever its sectors are.
 const SIZE_UNIT: u64 = 512;
@@ -197,9 +198,9 @@ fn refused(what: &str, cause: NoDisk) -> Error {
 #[cfg(test)]
 mod tests {
     use common::Chain;
+    use vmspec::plan::Serial;
 
     use super::*;
-    use crate::model::plan::Serial;
 
     const NUMBER: DeviceNumber = DeviceNumber { major: 7, minor: 3 };
 

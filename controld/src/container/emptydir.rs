@@ -18,11 +18,11 @@ use rustix::fs::{AtFlags, CWD, Mode, OFlags, fstatfs, linkat, openat};
 use rustix::io::Errno;
 use tokio::process::Command;
 use tokio::time::{Instant, timeout_at};
+use vmspec::error::{Error, Kind, Result};
+use vmspec::plan::{Disk, DiskFile, FileSystem};
 
 use super::look::{io_failed, look};
 use crate::model::domain::{AsyncIo, DiskNow, group_of};
-use crate::model::error::{Error, Kind, Result};
-use crate::model::plan::{Disk, DiskFile, FileSystem};
 
 /// Of all of a machine's; 1 TiB takes a twentieth of a second where the disk is idle.
 const MKFS_DEADLINE: Duration = Duration::from_secs(60);
@@ -199,8 +199,9 @@ mod tests {
     use std::fs;
     use std::os::unix::fs::{FileExt as _, MetadataExt as _, PermissionsExt as _, symlink};
 
+    use vmspec::plan::{DiskSource, Serial};
+
     use super::*;
-    use crate::model::plan::{DiskSource, Serial};
 
     fn disk(dir: &Path, file_system: Option<FileSystem>) -> Disk {
         let file = DiskFile { dir: dir.to_owned(), size: 32 << 20, file_system };

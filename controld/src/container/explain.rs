@@ -5,15 +5,15 @@ mod guest;
 
 use proto::tap::{DataPath, PodNet};
 use serde::Serialize;
-
-use crate::config::{Given, Handler, MachineDefaults};
-use crate::model::annotations::PodAnnotations;
-use crate::model::flexvolume;
-use crate::model::plan::{
+use vmspec::annotations::PodAnnotations;
+use vmspec::plan::{
     Clock, Cpus, Disk, DiskSource, Firmware, Hardware, Memory, OnImageChange, Passed, RootLifetime, Share,
 };
-use crate::model::seed::{self, SeedKind};
-use crate::model::{Container, ContainerConfig, Resources};
+use vmspec::seed::{self, SeedKind};
+use vmspec::settings::{Given, Handler, MachineDefaults};
+use vmspec::{ContainerConfig, Resources, flexvolume};
+
+use crate::model::Container;
 
 const MIB: u64 = 1 << 20;
 

@@ -12,16 +12,17 @@ use std::path::Path;
 
 use common::{Reason, off_reactor};
 use rustix::fs::{CWD, Mode, OFlags, openat};
+use vmspec::ContainerConfig;
+use vmspec::error::{Error, Kind, Result};
+use vmspec::flexvolume::{self, DRIVER, FILE, FlexVolume, MAX_BYTES, name_of};
+use vmspec::plan::Disk;
+use vmspec::settings::FlexvolumesConfig;
 
 pub(crate) use self::keys::sweep;
 pub(super) use self::keys::{forget, with_keys};
 use super::plan::flexvolume::Wanted;
 use super::{emptydir, raw_device};
-use crate::config::{Config, FlexvolumesConfig};
-use crate::model::ContainerConfig;
-use crate::model::error::{Error, Kind, Result};
-use crate::model::flexvolume::{self, DRIVER, FILE, FlexVolume, MAX_BYTES, name_of};
-use crate::model::plan::Disk;
+use crate::config::Config;
 use crate::volumes::make_dir;
 
 /// The flexvolumes that a container of the pod with this UID mounts. Blocks.
@@ -97,9 +98,9 @@ mod tests {
     use std::os::unix::fs::symlink;
 
     use common::Chain;
+    use vmspec::Mount;
 
     use super::*;
-    use crate::model::Mount;
 
     fn volume(description: Option<&str>) -> (tempfile::TempDir, ContainerConfig) {
         let root = tempfile::tempdir().expect("tempdir");

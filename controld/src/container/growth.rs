@@ -11,14 +11,14 @@ use std::time::Duration;
 use common::{Chain, off_reactor};
 use tokio::time::sleep;
 use tracing::{Instrument as _, Span};
+use vmspec::annotations::PodAnnotations;
+use vmspec::error::{Error, Kind, Result};
+use vmspec::plan::{BlockDevice, Serial};
 
 use super::disks::Node;
 use super::sizes::Known;
 use super::uses::Uses;
-use crate::model::annotations::PodAnnotations;
 use crate::model::domain::{target_of, target_of_root};
-use crate::model::error::{Error, Kind, Result};
-use crate::model::plan::{BlockDevice, Serial};
 use crate::model::{Container, ContainerState};
 
 /// How often sizes are looked at.

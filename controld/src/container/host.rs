@@ -10,6 +10,8 @@ use common::{Chain, off_reactor};
 use nix::sys::statvfs::statvfs;
 use tokio_util::sync::CancellationToken;
 use tracing::Span;
+use vmspec::error::{Error, Kind, Result};
+use vmspec::{Applied, ContainerId, Resources};
 
 use super::confinement;
 use super::flexvolume;
@@ -25,9 +27,7 @@ use crate::container::console::end::{self, CommandEnd};
 use crate::container::console::follow::Follower;
 use crate::container::console::tail;
 use crate::hypervisor::DomainState;
-use crate::model::error::{Error, Kind, Result};
-use crate::model::span;
-use crate::model::{Applied, Container, ContainerId, Resources};
+use crate::model::{Container, span};
 use crate::store::boot::Boot;
 
 /// The node, as the task of a container needs it. Each call ends by a deadline of its own.

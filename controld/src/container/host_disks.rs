@@ -5,10 +5,12 @@ use std::fs;
 use std::os::unix::fs::FileTypeExt as _;
 use std::path::Path;
 
+use vmspec::error::Result;
+use vmspec::settings::Handler;
+use vmspec::{ContainerConfig, Device, Mount, SandboxConfig};
+
 use super::{devices, pod_dir, raw_device};
-use crate::config::{Config, Handler};
-use crate::model::error::Result;
-use crate::model::{ContainerConfig, Device, Mount, SandboxConfig};
+use crate::config::Config;
 
 /// The container as kubelet would want it if such mounts were block volumes, with their `mountPath` as `devicePath`. Blocks.
 ///
@@ -57,10 +59,11 @@ pub(crate) fn as_devices(
 
 #[cfg(test)]
 mod tests {
+    use vmspec::error::Kind;
+    use vmspec::plan::HostPath;
+    use vmspec::settings::{Given, MachineDefaults};
+
     use super::*;
-    use crate::config::{Given, MachineDefaults};
-    use crate::model::error::Kind;
-    use crate::model::plan::HostPath;
 
     fn judged(defaults: MachineDefaults) -> Result<ContainerConfig> {
         let mount = |path: &str| Mount { container_path: path.into(), host_path: path.into(), ..Mount::default() };

@@ -2,11 +2,11 @@
 //! its disks go.
 
 use imagestore::Image;
+use vmspec::error::{Error, Result, image_volume};
+use vmspec::plan::{Disk, DiskImage, Layer};
 
 use super::plan::image_volumes::Wanted;
 use crate::images::Images;
-use crate::model::error::{Error, Result, image_volume};
-use crate::model::plan::{Disk, DiskImage, Layer};
 
 /// The images that a container of this runtime handler wants as volumes.
 ///

@@ -5,8 +5,8 @@ use std::time::Duration;
 
 use common::off_reactor;
 use tokio::time::timeout;
+use vmspec::error::{Error, Kind, Result};
 
-use crate::model::error::{Error, Kind, Result};
 use crate::store::is_disk_full;
 
 /// How long a look at the pod's volumes may take: a file server may not answer.

@@ -29,6 +29,8 @@ use imagestore::{ChainFile, ImageId, Place, SandboxError};
 use tokio::sync::{Semaphore, SemaphorePermit};
 use tokio::time::timeout;
 use tokio_util::sync::CancellationToken;
+use vmspec::error::{Error, Kind, Result};
+use vmspec::plan::{BlockDevice, PersistentRoot};
 
 use self::decide::{Booted, Decision, Refusal, Wanted};
 use self::device::{Access, Device, DeviceError};
@@ -38,8 +40,6 @@ use super::plan::persistent;
 use super::uses::Uses;
 use crate::model::Container;
 use crate::model::domain::RootNow;
-use crate::model::error::{Error, Kind, Result};
-use crate::model::plan::{BlockDevice, PersistentRoot};
 use crate::volumes::{Base, forget_uefi_variables};
 
 /// How long a device may take to be opened, read or given a header.

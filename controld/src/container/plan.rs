@@ -16,19 +16,19 @@ mod volumes;
 
 use std::path::Path;
 
+use vmspec::annotations::PodAnnotations;
+use vmspec::error::{Error, Result};
+use vmspec::ids::domain_name;
+use vmspec::plan::{Cgroup, Cpus, Disk, DiskImage, Guest, Hardware, MachinePlan, Memory, Passed, RootDisk, Share};
+use vmspec::seed::GuestDisk;
+use vmspec::settings::{Handler, MachineConfig};
+use vmspec::{Accelerator, Applied, ContainerConfig, MachineId, Resources, SandboxConfig};
+
 pub(crate) use self::promise::promise;
 use self::volumes::Volumes;
-use crate::config::{Handler, MachineConfig};
 use crate::container::seed::{guest_device, guest_disks};
 use crate::hypervisor::Offer;
-use crate::model::annotations::PodAnnotations;
-use crate::model::domain;
-use crate::model::error::{Error, Result};
-use crate::model::plan::{
-    Cgroup, Cpus, Disk, DiskImage, Guest, Hardware, MachinePlan, Memory, Passed, RootDisk, Share,
-};
-use crate::model::seed::GuestDisk;
-use crate::model::{Accelerator, Applied, Container, ContainerConfig, MachineId, Resources, SandboxConfig};
+use crate::model::Container;
 
 /// What a plan is made from, beside its root disk.
 #[derive(Debug, Clone, Copy)]
@@ -210,7 +210,7 @@ impl Draft {
     ) -> MachinePlan {
         MachinePlan {
             id: self.id,
-            domain: domain::name(self.id.uuid(), name),
+            domain: domain_name(self.id.uuid(), name),
             cpus: self.cpus,
             memory: self.memory,
             hardware: self.hardware,

@@ -8,11 +8,10 @@ use std::fs;
 use std::path::{Component, Path, PathBuf};
 
 use procfs::process::{MountInfo, Process};
-
-use crate::config::MachineDefaults;
-use crate::model::error::{Error, Kind, Result};
-use crate::model::plan::{HostPath, SharedMount};
-use crate::model::{Mount, SandboxConfig};
+use vmspec::error::{Error, Kind, Result};
+use vmspec::plan::{HostPath, SharedMount};
+use vmspec::settings::MachineDefaults;
+use vmspec::{Mount, SandboxConfig};
 
 /// The plugin whose directory of a volume has a mount in it.
 const CSI: &str = "kubernetes.io~csi";
@@ -238,7 +237,7 @@ mod tests {
             let (source, path) = (host_path.into(), "/data".into());
             let mount = SharedMount { source, path, read_only: readonly, recursive: false, follows: false };
             let defaults =
-                MachineDefaults { host_path: crate::config::Given::Value(policy), ..MachineDefaults::default() };
+                MachineDefaults { host_path: vmspec::settings::Given::Value(policy), ..MachineDefaults::default() };
             check_subpaths(&[mount], &sandbox, &defaults)
         };
         // The volume's user makes what is in it look like a driver's.

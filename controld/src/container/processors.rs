@@ -7,11 +7,11 @@ use std::time::Duration;
 use common::Chain;
 use streaming::Otherwise;
 use tracing::Instrument as _;
+use vmspec::error::Result;
 
 use super::agents::Command;
 use super::uses::Uses;
 use crate::model::Container;
-use crate::model::error::Result;
 
 /// How long a guest may take to see them.
 const DEADLINE: Duration = Duration::from_secs(15);

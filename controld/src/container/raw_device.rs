@@ -2,10 +2,11 @@
 
 use std::path::Path;
 
+use vmspec::error::{Error, Kind, Result};
+use vmspec::plan::BlockDevice;
+use vmspec::settings::RawDevices;
+
 use super::disks::Node;
-use crate::config::RawDevices;
-use crate::model::error::{Error, Kind, Result};
-use crate::model::plan::BlockDevice;
 
 /// The device of a path that a pod names, for `what` of it. Blocks.
 ///

@@ -4,7 +4,7 @@ use std::collections::HashMap;
 use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-use crate::model::MachineId;
+use vmspec::MachineId;
 
 /// libvirt may tell of one reboot twice, by QEMU's words for the request and for the reset. No guest is rebooted again as soon as that.
 const ONE: Duration = Duration::from_secs(1);

@@ -10,14 +10,15 @@ use std::time::Duration;
 
 use common::{Chain, off_reactor};
 use tokio::time::{Instant, sleep};
+use vmspec::annotations::PodAnnotations;
+use vmspec::error::{Error, Kind, Result};
+use vmspec::{Applied, Resources};
 
 use super::confinement;
 use super::plan::resized;
 use super::processors;
 use super::uses::Uses;
-use crate::model::annotations::PodAnnotations;
-use crate::model::error::{Error, Kind, Result};
-use crate::model::{Applied, Container, Resources};
+use crate::model::Container;
 
 /// How long a guest may take to give memory back. The container's actor hears nothing else meanwhile; kubelet asks again.
 const BALLOON_DEADLINE: Duration = Duration::from_secs(3);

@@ -6,10 +6,10 @@ use std::os::unix::fs::{DirBuilderExt as _, PermissionsExt as _, chown};
 use std::path::PathBuf;
 
 use proto::tap::QemuUser;
+use vmspec::MachineId;
 
 use super::remove::remove;
 use crate::config::Config;
-use crate::model::MachineId;
 
 /// Where a machine's socket is.
 pub(super) fn dir(config: &Config, machine: MachineId) -> PathBuf {

@@ -1,4 +1,4 @@
-//! The seed of a container's machine: which volumes it is made of, and where it lies. What is in it is [`crate::model::seed`]'s.
+//! The seed of a container's machine: which volumes it is made of, and where it lies. What is in it is [`vmspec::seed`]'s.
 //!
 //! Looked at when the container is made, and again at each start: what kubelet has changed in a volume since is in it then.
 
@@ -13,17 +13,18 @@ use std::path::{Path, PathBuf};
 use common::{Chain, Reason};
 use proto::tap::{PodNet, QemuUser};
 use uuid::Uuid;
+use vmspec::annotations::{PodAnnotations, Source};
+use vmspec::error::{Error, Kind, Result};
+use vmspec::plan::{Disk, DiskBus, Serial, Share};
+use vmspec::seed::{self, ConfigDelivery, FirmwareName, GuestDisk, GuestMount, Seed, SeedInput, Sources};
+use vmspec::settings::Handler;
+use vmspec::{ContainerConfig, MachineId, Mount, SandboxConfig};
 
 use super::look::io_failed;
 use super::pod_dir;
 use super::remove::remove as remove_file;
-use crate::config::{Config, Handler};
-use crate::model::annotations::{PodAnnotations, Source};
+use crate::config::Config;
 use crate::model::domain::FirmwareEntry;
-use crate::model::error::{Error, Kind, Result};
-use crate::model::plan::{Disk, DiskBus, Serial, Share};
-use crate::model::seed::{self, ConfigDelivery, FirmwareName, GuestDisk, GuestMount, Seed, SeedInput, Sources};
-use crate::model::{ContainerConfig, MachineId, Mount, SandboxConfig};
 
 /// Where a container mounts what controld alone is to read.
 pub(super) const FOR_US: &str = "/run/virtlet/seed";

@@ -10,13 +10,14 @@ use std::path::{Path, PathBuf};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use proto::share::{Bind, FILE};
+use vmspec::MachineId;
+use vmspec::error::{Error, Kind, Result};
+use vmspec::plan::{Share, SharedMount};
 
 pub(super) use self::process::{end_of, open, processes, virtiofsd};
 use super::remove::remove;
 use crate::config::Config;
-use crate::model::error::{Error, Kind, Result};
-use crate::model::plan::{Share, SharedMount};
-use crate::model::{Container, MachineId};
+use crate::model::Container;
 
 /// libvirt's name of the device, by which it names virtiofsd's log and the file with its process id.
 const ALIAS: &str = "fs0";

@@ -3,8 +3,8 @@
 use std::collections::{BTreeMap, HashMap};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-use crate::model::MachineId;
-use crate::model::plan::Serial;
+use vmspec::MachineId;
+use vmspec::plan::Serial;
 
 /// Sizes of disks that QEMU knows, as far as this controld has seen it.
 #[derive(Debug, Default)]

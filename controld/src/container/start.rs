@@ -15,6 +15,10 @@ use common::off_reactor;
 use proto::tap::{Nic, PciAddress, PodNet, QemuUser};
 use tokio_util::sync::CancellationToken;
 use uuid::Uuid;
+use vmspec::Resources;
+use vmspec::annotations::PodAnnotations;
+use vmspec::error::{Error, Kind, Result};
+use vmspec::plan::{Passed, PassedDevice};
 
 use super::look::io_failed;
 use super::parts::libvirt_log;
@@ -25,11 +29,8 @@ use super::{confinement, disks, emptydir, flexvolume, persistent, screen, seed, 
 use crate::container::agents;
 use crate::container::console::follow::Follower;
 use crate::container::console::{COMMAND_END, COMMAND_LOG, SERIAL_LOG};
-use crate::model::annotations::PodAnnotations;
-use crate::model::domain::{self, DomainSpec, Hostdev, Shared, WrapperEnv};
-use crate::model::error::{Error, Kind, Result};
-use crate::model::plan::{Passed, PassedDevice};
-use crate::model::{Container, Resources, Sandbox, SandboxState};
+use crate::model::domain::{DomainSpec, Hostdev, Shared, WrapperEnv};
+use crate::model::{Container, Sandbox, SandboxState, domain};
 use crate::tap::Armed;
 use crate::volumes::{make_dir, uefi_variables};
 

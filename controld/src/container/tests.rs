@@ -8,11 +8,13 @@ mod update;
 
 use std::time::Duration;
 
+use vmspec::error::Kind;
+use vmspec::plan::{Cpus, Guest, Hardware, Layer, MachinePlan, Memory, RootDisk};
+use vmspec::{ContainerConfig, ContainerId, MachineId};
+
 use self::fake::{Domain, Fault, Node};
 use crate::hypervisor::{Ending, HvEvent};
-use crate::model::error::Kind;
-use crate::model::plan::{Cpus, Guest, Hardware, Layer, MachinePlan, Memory, RootDisk};
-use crate::model::{CONTAINER_VERSION, Container, ContainerConfig, ContainerId, ContainerState, ExitReason, MachineId};
+use crate::model::{CONTAINER_VERSION, Container, ContainerState, ExitReason};
 
 const GRACE: Duration = Duration::from_secs(10);
 

@@ -6,8 +6,9 @@
 use std::path::Path;
 
 use serde_json::{Value, json};
+use vmspec::settings::Accel;
 
-use crate::config::{Accel, CgroupDriver, Config};
+use crate::config::{CgroupDriver, Config};
 use crate::hypervisor::{self, LibvirtError};
 
 /// The settings that say where things are, with those that are made of others.

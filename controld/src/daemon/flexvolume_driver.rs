@@ -15,8 +15,7 @@ use std::process::ExitCode;
 
 use common::{Chain, Reason};
 use serde::Serialize;
-
-use crate::model::flexvolume::{self, DIR, FlexVolume, PROGRAM, split};
+use vmspec::flexvolume::{self, DIR, FlexVolume, PROGRAM, split};
 
 /// Of a volume's name.
 const MAX_NAME: usize = 253;

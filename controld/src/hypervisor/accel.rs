@@ -15,9 +15,8 @@ use std::time::Duration;
 use nix::sys::stat::{UtimensatFlags, utimensat};
 use nix::sys::time::TimeSpec;
 use serde::{Deserialize, Serialize};
-
-use crate::config::Accel;
-use crate::model::Accelerator;
+use vmspec::Accelerator;
+use vmspec::settings::Accel;
 
 /// A choice and why it was made.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]

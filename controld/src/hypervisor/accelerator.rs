@@ -10,10 +10,11 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use common::Chain;
+use vmspec::Accelerator;
+use vmspec::settings::Accel;
 
-use crate::config::{Accel, Config};
+use crate::config::Config;
 use crate::hypervisor::accel::{self, Fingerprint, ProbeKey, Question, Verdict};
-use crate::model::Accelerator;
 use crate::store::Store;
 
 /// When a probe that failed is tried again first; a busy boot takes minutes.

@@ -16,10 +16,10 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use common::Reason;
+use vmspec::plan::{Cgroup, Limits, Scope};
 
 use self::files::Version;
 use self::layout::Layout;
-use crate::model::plan::{Cgroup, Limits, Scope};
 
 /// Is there if systemd is the node's first process (sd_booted(3)).
 const SYSTEMD: &str = "/run/systemd/system";

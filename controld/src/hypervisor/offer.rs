@@ -5,12 +5,12 @@ use std::path::Path;
 
 use quick_xml::Reader;
 use quick_xml::events::{BytesStart, Event};
+use vmspec::Accelerator;
+use vmspec::error::{Error, Kind, Result};
+use vmspec::plan::MachineType;
 
 use super::ffi::{Connection, INVALID_ARG, LibvirtError};
 use super::{DEFINE_DEADLINE, Hypervisor, QUICK_DEADLINE};
-use crate::model::Accelerator;
-use crate::model::error::{Error, Kind, Result};
-use crate::model::plan::MachineType;
 
 /// What a machine of one type can be made with, from libvirt's domain capabilities.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]

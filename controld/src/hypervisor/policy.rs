@@ -11,9 +11,9 @@ use std::path::Path;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use common::Chain;
+use vmspec::error::Result;
 
 use super::{WrapperError, meaning};
-use crate::model::error::Result;
 
 const APPARMOR: &str = "sys/module/apparmor/parameters/enabled";
 const SELINUX: &str = "sys/fs/selinux/enforce";

@@ -1,12 +1,12 @@
 //! Keys that libvirt is given for a start, and that it forgets after it.
 
 use uuid::Uuid;
+use vmspec::error::Result;
+use vmspec::flexvolume::Key;
 
 use super::ffi::Connection;
 use super::{Hypervisor, QUICK_DEADLINE};
 use crate::model::domain::DiskSecret;
-use crate::model::error::Result;
-use crate::model::flexvolume::Key;
 
 impl Hypervisor {
     /// Gives libvirt keys, in memory only. Again is fine.

@@ -1,11 +1,11 @@
 //! The size of a machine that runs: its virtual CPUs, the memory that the balloon leaves to its guest, and its disks.
 
 use uuid::Uuid;
+use vmspec::error::Result;
 
 use super::ffi::Connection;
 use super::link::Lane;
 use super::{Hypervisor, QUICK_DEADLINE, existing};
-use crate::model::error::Result;
 
 impl Hypervisor {
     /// Gives a machine that runs so many virtual CPUs.

@@ -10,11 +10,11 @@ use std::time::Duration;
 use common::Chain;
 use tokio_util::sync::CancellationToken;
 use uuid::Uuid;
+use vmspec::error::{Error, Kind, Result};
 
 use super::ffi::{Connection, LibvirtError};
 use super::link::{Lane, Lines, Turn};
 use super::{Hypervisor, QUICK_DEADLINE, WrapperError, call, existing, log, meaning};
-use crate::model::error::{Error, Kind, Result};
 
 const WHAT: &str = "start the machine";
 /// Longer than other calls wait: after a restart of the node all pods come at once.

@@ -3,8 +3,7 @@
 
 use common::Chain;
 use imagestore::Image;
-
-use crate::model::error::Result;
+use vmspec::error::Result;
 
 /// A pull whose end was not told yet.
 pub(super) struct End<'a> {
@@ -45,9 +44,10 @@ impl Drop for End<'_> {
 
 #[cfg(test)]
 mod tests {
+    use vmspec::error::{Error, Kind};
+
     use super::*;
     use crate::logged::logged;
-    use crate::model::error::{Error, Kind};
 
     #[test]
     fn every_end_has_one_line_with_its_reason() {

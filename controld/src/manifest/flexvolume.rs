@@ -5,15 +5,15 @@ use std::path::Path;
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use k8s_openapi::api::core::v1::{Container, FlexVolumeSource};
+use vmspec::error::{Error, Kind, Result};
+use vmspec::flexvolume::{DRIVER, FS_TYPE, FlexVolume, SECRET_OF_POD};
+use vmspec::plan::{BlockDevice, DeviceNumber};
+use vmspec::settings::FlexvolumesConfig;
 
 use super::kubelet::volume_of;
 use super::read::PodToBe;
-use crate::config::FlexvolumesConfig;
 use crate::container::flexvolume::check_enabled;
 use crate::container::plan::flexvolume::Wanted;
-use crate::model::error::{Error, Kind, Result};
-use crate::model::flexvolume::{DRIVER, FS_TYPE, FlexVolume, SECRET_OF_POD};
-use crate::model::plan::{BlockDevice, DeviceNumber};
 
 /// Those that a container mounts.
 ///

@@ -3,19 +3,20 @@
 use std::path::Path;
 
 use k8s_openapi::api::core::v1::Container;
+use vmspec::annotations::PodAnnotations;
+use vmspec::error::Error;
+use vmspec::settings::{Accel, Handler};
+use vmspec::{Accelerator, MachineId, SandboxConfig};
 
 use super::read::{Manifest, PodToBe};
 use super::{flexvolume, kubelet};
 use crate::api::cri::convert;
-use crate::config::{Accel, Config, Handler};
+use crate::config::Config;
 use crate::container::explain::Setting;
 use crate::container::plan::guest::check_sysctls;
 use crate::container::plan::{Wishes, promise};
 use crate::container::seed::api;
 use crate::container::{host_disks, raw_device};
-use crate::model::annotations::PodAnnotations;
-use crate::model::error::Error;
-use crate::model::{Accelerator, MachineId, SandboxConfig};
 use crate::sandbox;
 
 /// Of a pod.

@@ -19,20 +19,15 @@ use std::time::Duration;
 
 use proto::tap::Token;
 use uuid::Uuid;
+use vmspec::Accelerator;
+use vmspec::ids::smbios_uuid;
+use vmspec::plan::{MachinePlan, PassedDevice};
 
 pub use self::secret::DiskSecret;
 pub use self::xml::{DomainError, group_of, target_of, target_of_root, xml};
-use crate::model::Accelerator;
-use crate::model::plan::{MachinePlan, PassedDevice};
 
 /// XML namespace of our metadata element. Only machines that have it are ours.
 pub const METADATA_NAMESPACE: &str = "https://virtlet.cloud/xml/machine/1";
-
-/// Namespace of the UUIDs that are made of pod UIDs; the one that Virtlet has always used.
-const POD_NAMESPACE: Uuid = Uuid::from_u128(0x67b7_fb47_7735_4b64_86d2_6d06_2d12_1966);
-
-/// Longest part of a container's name in a machine's name: libvirt makes socket paths of it.
-const MAX_NAME: usize = 24;
 
 /// A machine.
 #[derive(Debug, Clone)]
@@ -180,21 +175,6 @@ impl DomainSpec {
     pub fn smbios_uuid(&self) -> Uuid {
         smbios_uuid(self.plan.smbios, self.root.map(|root| root.uuid), &self.pod_uid)
     }
-}
-
-/// The UUID that a guest's firmware shows: what the pod says, else that of a root disk that outlives it, else one made of the pod's UID.
-#[must_use]
-pub fn smbios_uuid(said: Option<Uuid>, root: Option<Uuid>, pod_uid: &str) -> Uuid {
-    said.or(root).unwrap_or_else(|| Uuid::new_v5(&POD_NAMESPACE, pod_uid.as_bytes()))
-}
-
-/// libvirt's name of a container's machine: unique by the id, readable by the container's name.
-#[must_use]
-pub fn name(id: Uuid, container: &str) -> String {
-    let id = id.as_simple().to_string();
-    let plain = |c: char| if c.is_ascii_alphanumeric() || c == '-' { c.to_ascii_lowercase() } else { '-' };
-    let container: String = container.chars().take(MAX_NAME).map(plain).collect();
-    format!("virtlet-{}-{container}", id.get(..13).unwrap_or(&id))
 }
 
 #[cfg(test)]

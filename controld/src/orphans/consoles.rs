@@ -4,8 +4,9 @@ use std::collections::BTreeSet;
 use std::io;
 use std::path::{Path, PathBuf};
 
+use vmspec::MachineId;
+
 use super::Orphans;
-use crate::model::MachineId;
 
 impl Orphans {
     /// Machines that are on no record and have left something.

@@ -4,10 +4,10 @@ use std::path::PathBuf;
 use std::sync::atomic::Ordering;
 
 use common::Chain;
+use vmspec::error::{Error, Kind, Result};
 
 use super::Orphans;
 use crate::model::PodName;
-use crate::model::error::{Error, Kind, Result};
 use crate::orphans::instance::Instance;
 use crate::store::Store;
 use crate::volumes::{Found, Kept, VolumeError};

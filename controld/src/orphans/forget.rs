@@ -1,11 +1,11 @@
 //! Removes what has no record, because a person said so.
 
 use proto::tap::PodId;
+use vmspec::MachineId;
+use vmspec::error::{Error, Kind, Result};
 
 use super::{Orphan, OrphanKind, Orphans};
 use crate::hypervisor::Marked;
-use crate::model::MachineId;
-use crate::model::error::{Error, Kind, Result};
 
 impl Orphans {
     /// Removes an orphan for good. It may be done again.

@@ -3,11 +3,11 @@
 use std::collections::BTreeSet;
 
 use common::{Chain, off_reactor};
+use vmspec::error::Result;
 
 use super::{Orphan, OrphanKind, Orphans};
 use crate::hypervisor::Marked;
 use crate::model::PodName;
-use crate::model::error::Result;
 use crate::volumes::Folder;
 
 const LOST: &str = "it is on no record: records were lost";
@@ -108,7 +108,7 @@ fn machine(marked: &Marked) -> Orphan {
     Orphan {
         pod: PodName { uid: marked.pod_uid.clone(), ..PodName::default() },
         runs: marked.runs,
-        ..Orphan::new(OrphanKind::Machine, crate::model::MachineId::from(marked.id).to_string())
+        ..Orphan::new(OrphanKind::Machine, vmspec::MachineId::from(marked.id).to_string())
     }
 }
 

@@ -2,11 +2,12 @@
 //! ends when kubelet stops its very sandbox.
 
 use proto::tap::PodId;
+use vmspec::MachineId;
+use vmspec::error::{Error, Kind, Result};
 
 use super::Orphans;
 use crate::hypervisor::Marked;
-use crate::model::error::{Error, Kind, Result};
-use crate::model::{MachineId, Sandbox};
+use crate::model::Sandbox;
 use crate::volumes::{Kept, VolumeError};
 
 impl Orphans {

@@ -9,9 +9,9 @@ use std::sync::atomic::Ordering;
 
 use common::Chain;
 use proto::tap::{PodId, PodSummary};
+use vmspec::error::Result;
 
 use super::Orphans;
-use crate::model::error::Result;
 
 /// Ids of networks that are kept.
 const FACT: &str = "kept_networks";

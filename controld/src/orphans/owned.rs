@@ -1,8 +1,9 @@
 //! Whose disks are: what is made for a pod carries its name, and goes with it.
 
+use vmspec::error::{Error, Kind, Result};
+
 use super::Orphans;
 use crate::model::PodName;
-use crate::model::error::{Error, Kind, Result};
 use crate::volumes::{Folder, Owner, VolumeError};
 
 /// What to lock while the disks of a pod are claimed or dropped, with the record of their user. A pod's sandboxes share its

@@ -10,9 +10,9 @@ use std::collections::BTreeMap;
 use common::Chain;
 use proto::tap::{PodId, PodPhase, PodSummary};
 use tracing::{Instrument as _, Span};
+use vmspec::error::{Kind, Result};
 
 use super::{Sandboxes, Settling};
-use crate::model::error::{Kind, Result};
 use crate::model::span;
 use crate::model::{Sandbox, SandboxState};
 

@@ -7,8 +7,7 @@ use std::sync::Arc;
 use proto::tap::PodId;
 use tokio::sync::Semaphore;
 use tokio::task::{Id, JoinSet};
-
-use crate::model::error::{Error, Kind, Result};
+use vmspec::error::{Error, Kind, Result};
 
 /// Differences that are settled at a time.
 const AT_A_TIME: usize = 16;

@@ -6,11 +6,11 @@ use proto::tap::PodId;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 use serde_json::Value;
+use vmspec::{ContainerId, plan};
 
 use super::feed::Record;
 use super::{Seen, StoreError, Unread};
-use crate::model::plan;
-use crate::model::{CONTAINER_VERSION, Container, ContainerId, SANDBOX_VERSION, Sandbox};
+use crate::model::{CONTAINER_VERSION, Container, SANDBOX_VERSION, Sandbox};
 
 /// Kinds of records.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]

@@ -32,9 +32,11 @@ pub(crate) fn after(now: i64, earlier: impl Iterator<Item = i64>) -> i64 {
 
 #[cfg(test)]
 mod tests {
+    use vmspec::{ContainerId, SandboxConfig};
+
     use super::*;
     use crate::api::cri::convert::tests as records;
-    use crate::model::{Container, ContainerId, Sandbox, SandboxConfig};
+    use crate::model::{Container, Sandbox};
 
     fn sandbox(id: &str, uid: &str, created_at: i64) -> Sandbox {
         let config = SandboxConfig { uid: uid.into(), ..SandboxConfig::default() };

@@ -3,8 +3,9 @@
 use std::error::Error as StdError;
 use std::sync::Arc;
 
+use vmspec::error::{Error, Kind};
+
 use super::StoreError;
-use crate::model::error::{Error, Kind};
 
 impl From<StoreError> for Error {
     fn from(error: StoreError) -> Self {

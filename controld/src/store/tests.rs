@@ -5,13 +5,14 @@ use std::sync::atomic::Ordering;
 
 use redb::ReadableDatabase as _;
 use tempfile::TempDir;
+use vmspec::SandboxConfig;
+use vmspec::plan::{Cpus, Guest, Hardware, Layer, MachinePlan, Memory, RootDisk};
 
 use self::flaky::Flaky;
 use super::feed::Record;
 use super::is_disk_full;
 use super::*;
-use crate::model::plan::{Cpus, Guest, Hardware, Layer, MachinePlan, Memory, RootDisk};
-use crate::model::{CONTAINER_VERSION, ContainerState, SANDBOX_VERSION, SandboxConfig, SandboxState};
+use crate::model::{CONTAINER_VERSION, ContainerState, SANDBOX_VERSION, SandboxState};
 
 fn sandbox(id: &str) -> Sandbox {
     Sandbox {

@@ -10,9 +10,9 @@
 use common::small_file::{self, SmallFileError};
 use common::{Chain, off_reactor};
 use serde::{Deserialize, Serialize};
+use vmspec::plan::MachineType;
 
 use super::{Folder, VolumeError, Volumes};
-use crate::model::plan::MachineType;
 
 /// Version of the file.
 const VERSION: u32 = 1;

@@ -17,11 +17,11 @@ use common::small_file;
 use proto::tap::QemuUser;
 use serde::{Deserialize, Serialize};
 use tokio::process::Command;
+use vmspec::plan::RootLifetime;
 
 use super::error::CREATE_DEADLINE;
 use super::files::{io_error, remove_file, set_mode};
 use super::{Folder, VolumeError, Volumes};
-use crate::model::plan::RootLifetime;
 
 /// An overlay is for the user that QEMU runs as, and not for its group: on some distributions people are in that.
 const OVERLAY_MODE: u32 = 0o600;

@@ -3,9 +3,9 @@ use std::path::Path;
 
 use proto::tap::QemuUser;
 use uuid::Uuid;
+use vmspec::plan::RootLifetime;
 
 use super::*;
-use crate::model::plan::RootLifetime;
 
 const OVMF: &str = "/usr/share/OVMF/OVMF_CODE_4M.ms.fd";
 /// As long as the pod.

@@ -8,12 +8,12 @@ use std::time::Duration;
 use anyhow::{Context as _, Result, ensure};
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
-use controld::model::annotations::Source;
-use controld::model::seed::{Sources, Volume, VolumeFile};
 use proto::tap::{Dns, PodNet};
 use serde::Deserialize;
 use tests::case::{Bed, Case};
 use tests::command::{command, run};
+use vmspec::annotations::Source;
+use vmspec::seed::{Sources, Volume, VolumeFile};
 
 use super::{CloudInit, Pod};
 

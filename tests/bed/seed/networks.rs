@@ -7,11 +7,11 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use anyhow::{Context as _, Result, ensure};
-use controld::model::seed::Sources;
 use ipnetwork::IpNetwork;
 use proto::tap::{DataPath, Dns, MacAddr, Nic, NicKind, PodNet, Route, Tap};
 use tests::case::{Bed, Case};
 use tests::command::run;
+use vmspec::seed::Sources;
 
 use super::rendered::{self, RENDERERS, Rendered, Renderer};
 use super::{CloudInit, Pod, SUITES};

@@ -6,13 +6,13 @@ use proto::machines::machines_server::Machines;
 use proto::machines::{ExecRequest, ExecResponse, PauseRequest, PauseResponse, ResumeRequest, ResumeResponse};
 use streaming::Otherwise;
 use tonic::{Request, Response, Status};
+use vmspec::ContainerId;
+use vmspec::error::{Error, Kind, Result as Answer};
 
 use crate::api::sessions::Sessions;
 use crate::api::status::{self, finish};
 use crate::container::Containers;
 use crate::container::agents::Command;
-use crate::model::ContainerId;
-use crate::model::error::{Error, Kind, Result as Answer};
 
 /// The service behind the calls.
 #[derive(Debug, Clone)]

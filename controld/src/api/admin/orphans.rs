@@ -3,10 +3,10 @@
 use proto::orphans as wire;
 use proto::orphans::orphans_server::Orphans;
 use tonic::{Request, Response, Status};
+use vmspec::error::{Error, Kind};
 
 use crate::api::status;
 use crate::api::status::finish;
-use crate::model::error::{Error, Kind};
 use crate::orphans::{self, Orphan, OrphanKind};
 
 /// The service behind the calls.

@@ -14,9 +14,8 @@ use std::collections::{BTreeMap, HashMap};
 pub use container::{container_config, container_entry, container_status, matches_container, update};
 pub use sandbox::{matches_sandbox, sandbox_config, sandbox_entry, sandbox_status};
 pub use stats::{container_stats, matches_container_stats, matches_stats, sandbox_stats};
-
-use crate::model::Resources;
-use crate::model::error::{Error, Kind, Result};
+use vmspec::Resources;
+use vmspec::error::{Error, Kind, Result};
 
 fn invalid(what: impl Into<String>) -> Error {
     Error::new(Kind::Invalid, what)

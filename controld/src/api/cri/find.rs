@@ -1,6 +1,6 @@
 //! Ids as callers write them: whole, or the beginning of one, since crictl prints 13 characters and people paste them.
 
-use crate::model::error::{Error, Kind, Result};
+use vmspec::error::{Error, Kind, Result};
 
 /// The one id that is `text` or begins with it.
 ///

@@ -13,12 +13,12 @@ use proto::cri::image_service_server::ImageService;
 use proto::cri::*;
 use tonic::codegen::BoxStream;
 use tonic::{Request, Response, Status};
+use vmspec::annotations::IMAGE_HANDLER;
+use vmspec::error::{Error, Kind, Result as Answer};
 
 use super::lists;
 use crate::api::status::{self, finish};
 use crate::images::Images;
-use crate::model::annotations::IMAGE_HANDLER;
-use crate::model::error::{Error, Kind, Result as Answer};
 
 #[cfg(test)]
 mod tests;

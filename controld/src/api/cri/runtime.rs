@@ -19,6 +19,8 @@ use streaming::Otherwise;
 use tonic::codegen::BoxStream;
 use tonic::{Request, Response, Status};
 use tracing::Instrument as _;
+use vmspec::error::{Error, Kind, Result};
+use vmspec::{ContainerId, SandboxConfig};
 
 use super::{convert, find, lists, metrics as pod_metrics, starting};
 use crate::api::sessions::Sessions;
@@ -31,8 +33,7 @@ use crate::hypervisor::Hypervisor;
 use crate::hypervisor::accelerator::AcceleratorChoice;
 use crate::hypervisor::emulator::Emulator;
 use crate::images::Images;
-use crate::model::error::{Error, Kind, Result};
-use crate::model::{Container, ContainerId, ContainerState, Sandbox, SandboxConfig, SandboxState};
+use crate::model::{Container, ContainerState, Sandbox, SandboxState};
 use crate::orphans::instance::Instance;
 use crate::orphans::{Known, Orphan};
 use crate::sandbox::Sandboxes;

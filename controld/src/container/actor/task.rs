@@ -18,13 +18,13 @@ use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::AbortOnDropHandle;
 use tracing::Instrument as _;
+use vmspec::error::{Error, Kind, Result};
 
 use self::change::Change;
 use super::heard::{Heard, News};
 use super::{Command, Reply};
 use crate::container::host::Host;
 use crate::container::machine::{Act, Again, Due, Event, Life, Lookout, Stopping};
-use crate::model::error::{Error, Kind, Result};
 use crate::model::{Container, ContainerState};
 
 pub(super) struct Task<H: Host> {

@@ -18,11 +18,11 @@ use tokio::sync::mpsc;
 use tokio::time::{Instant, timeout, timeout_at};
 use tokio_util::sync::CancellationToken;
 use tracing::{Instrument as _, Span};
+use vmspec::error::{Error, Kind, Result};
 
 use super::events::Event;
 use super::process::Process;
 use super::shared::{ANSWER_DEADLINE, Begun, Shared, lost};
-use crate::model::error::{Error, Kind, Result};
 
 const CONNECT_DEADLINE: Duration = Duration::from_secs(2);
 /// Frames that may wait for the guest.

@@ -1,10 +1,10 @@
 //! What a command printed, as `ExecSync` answers it.
 
 use proto::agent::Stream;
+use vmspec::error::{Error, Kind, Result};
 
 use super::events::Event;
 use super::process::Process;
-use crate::model::error::{Error, Kind, Result};
 
 /// Bytes that are kept of both streams together; the rest is thrown away, as other runtimes do. It has to go into one answer,
 /// of which a gRPC client takes 16 MiB.

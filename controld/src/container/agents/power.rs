@@ -6,10 +6,10 @@ use std::time::Duration;
 use common::Chain;
 use proto::agent::{Message, Start};
 use tokio::time::{Instant, timeout};
+use vmspec::MachineId;
+use vmspec::error::{Error, Kind, Result};
 
 use super::{Agents, Machine, output};
-use crate::model::MachineId;
-use crate::model::error::{Error, Kind, Result};
 
 /// How long `poweroff` may run in the guest, where some wait for services.
 const DEADLINE: Duration = Duration::from_secs(60);

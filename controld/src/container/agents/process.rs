@@ -4,10 +4,10 @@ use std::sync::Arc;
 
 use proto::agent::{MAX_CHUNK, Message, Size, Stream};
 use tokio::sync::Semaphore;
+use vmspec::error::Result;
 
 use super::events::{Event, Receiver};
 use super::shared::{Shared, lost};
-use crate::model::error::Result;
 
 /// A process in a guest.
 #[derive(Debug)]

@@ -13,14 +13,15 @@ use proto::agent::{Disk, Main, Message, Mount, Setup, Start};
 use tokio::time::{Instant, sleep};
 use tokio_util::sync::CancellationToken;
 use tracing::Instrument as _;
+use vmspec::error::{Error, Kind, Result};
+use vmspec::plan::{Disk as PlannedDisk, Guest, MachinePlan, Share, SharedMount};
+use vmspec::{ContainerConfig, MachineId};
 
 use super::link::Link;
 use super::process::Process;
 use super::shared::ANSWER_DEADLINE;
 use super::{Agents, Command, FIRST_SIZE, Machine, NOT_THERE, our_socket};
-use crate::model::error::{Error, Kind, Result};
-use crate::model::plan::{Disk as PlannedDisk, Guest, MachinePlan, Share, SharedMount};
-use crate::model::{Container, ContainerConfig, MachineId};
+use crate::model::Container;
 
 /// When a connection that was lost, or could not be made, is made anew: at first, and at the latest for a guest that
 /// lets none live.

@@ -11,9 +11,9 @@ use tokio::sync::{Semaphore, mpsc, watch};
 use tokio::time::timeout;
 use tokio_util::sync::CancellationToken;
 use uuid::Uuid;
+use vmspec::error::{Error, Kind, Result};
 
 use super::events::{Event, Receiver, Sender, queue};
-use crate::model::error::{Error, Kind, Result};
 
 /// How long the guest may take to take a frame, or to start a process.
 pub(super) const ANSWER_DEADLINE: Duration = Duration::from_secs(10);

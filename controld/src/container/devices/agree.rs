@@ -9,11 +9,11 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Display;
 
 use proto::tap::PodNet;
+use vmspec::error::{Error, Kind, Result};
+use vmspec::plan::{Memory, Passed, PassedDevice};
+use vmspec::settings::Handler;
 
 use super::{Found, Held, check_handler};
-use crate::config::Handler;
-use crate::model::error::{Error, Kind, Result};
-use crate::model::plan::{Memory, Passed, PassedDevice};
 
 /// Variables that hold addresses. Those that end with [`INFO`] hold JSON about them.
 const ALLOCATED: [&str; 2] = ["PCIDEVICE_", "PCI_RESOURCE_"];
@@ -123,10 +123,10 @@ fn invalid(what: String) -> Error {
 #[cfg(test)]
 mod tests {
     use proto::tap::{Dns, MacAddr, Nic, NicKind, Vfio};
+    use vmspec::settings::MachineDefaults;
+    use vmspec::{ContainerConfig, ProcessConfig};
 
     use super::*;
-    use crate::config::MachineDefaults;
-    use crate::model::{ContainerConfig, ProcessConfig};
 
     const FIXED: Memory = Memory { boot: 1, max: 1 };
     const ONE: &str = "0000:01:10.0";

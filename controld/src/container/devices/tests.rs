@@ -1,9 +1,10 @@
 use std::fs;
 
+use vmspec::ProcessConfig;
+use vmspec::settings::{Given, MachineDefaults};
+
 use super::vfio::tests::{CARD, SOUND, node};
 use super::*;
-use crate::config::{Given, MachineDefaults};
-use crate::model::ProcessConfig;
 
 const CDI_FILE: &str = r#"{
     "cdiVersion": "0.6.0", "kind": "example.com/any",

@@ -6,8 +6,7 @@
 use sriov::group::{Group, GroupError, SharedGroup};
 use sriov::{PciAddr, ReadError, Sysfs};
 use uuid::Uuid;
-
-use crate::model::plan::PassedDevice;
+use vmspec::plan::PassedDevice;
 
 /// Why a node of VFIO is nothing for a machine.
 #[derive(Debug, thiserror::Error)]

@@ -1,10 +1,11 @@
 //! What the guest is told, and what in it does what its pod wants. Contents are not shown: they may be what the pod's user wants kept.
 
+use vmspec::Mount;
+use vmspec::annotations::{EmptyDirDisk, PodAnnotations};
+use vmspec::plan::Share;
+use vmspec::seed::{ConfigDelivery, SeedKind};
+
 use super::{List, MIB, Said, given};
-use crate::model::Mount;
-use crate::model::annotations::{EmptyDirDisk, PodAnnotations};
-use crate::model::plan::Share;
-use crate::model::seed::{ConfigDelivery, SeedKind};
 
 /// The seed, and what goes into it.
 pub(super) fn seed(list: &mut List<'_>, said: Said<'_>) {

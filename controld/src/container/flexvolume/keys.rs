@@ -9,14 +9,15 @@ use std::sync::Arc;
 
 use common::{Chain, Reason, off_reactor};
 use uuid::Uuid;
+use vmspec::MachineId;
+use vmspec::error::{Error, Kind, Result};
+use vmspec::flexvolume::{FlexVolume, Key};
+use vmspec::plan::{RbdImage, Serial};
 
 use super::{not_had, read};
 use crate::container::uses::Uses;
 use crate::model::domain::DiskSecret;
-use crate::model::error::{Error, Kind, Result};
-use crate::model::flexvolume::{FlexVolume, Key};
-use crate::model::plan::{RbdImage, Serial};
-use crate::model::{Container, ContainerState, MachineId};
+use crate::model::{Container, ContainerState};
 
 /// What QEMU says where it has no driver for such disks.
 const NO_DRIVER: &str = "Unknown driver 'rbd'";
@@ -130,10 +131,11 @@ mod tests {
     use std::fs;
     use std::path::PathBuf;
 
+    use vmspec::flexvolume::FILE;
+    use vmspec::plan::{Disk, DiskSource};
+
     use super::*;
     use crate::api::cri::convert::tests::container;
-    use crate::model::flexvolume::FILE;
-    use crate::model::plan::{Disk, DiskSource};
 
     fn with(dir: PathBuf) -> Container {
         let image = RbdImage {

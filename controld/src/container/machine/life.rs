@@ -14,8 +14,9 @@
 
 use std::time::Duration;
 
+use vmspec::error::Kind;
+
 use crate::hypervisor::{DomainPhase, Ending};
-use crate::model::error::Kind;
 use crate::model::{ContainerState, ExitReason};
 
 /// Where a container stands, with what its record does not say.

@@ -12,9 +12,10 @@
 //!
 //! A copy is made only if it has room. A device that is taken as it is may have anything but a header, and is never written.
 
+use vmspec::plan::OnImageChange;
+
 use super::header::{DATA, DATA_V1, Header, HeaderError, ImageHash, State};
 use crate::model::domain::Slice;
-use crate::model::plan::OnImageChange;
 use uuid::Uuid;
 
 /// Of all UUIDs that are made of the names of volumes.

@@ -6,13 +6,13 @@ use std::io;
 use std::os::unix::fs::{FileExt as _, FileTypeExt as _, MetadataExt as _, OpenOptionsExt as _};
 
 use nix::fcntl::{PosixFadviseAdvice, posix_fadvise};
+use vmspec::plan::{BlockDevice, DeviceNumber};
 
 use super::decide::Seen;
 use super::header::{Header, SECTOR, Written};
 use super::signature;
 use crate::container::disks::Node;
 use crate::model::domain::Slice;
-use crate::model::plan::{BlockDevice, DeviceNumber};
 
 /// Why a device is not ours to write.
 #[derive(Debug, thiserror::Error)]

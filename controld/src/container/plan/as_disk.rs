@@ -2,9 +2,10 @@
 
 use std::path::Path;
 
+use vmspec::Mount;
+use vmspec::plan::{DiskBus, Hardware, Serial};
+
 use super::disks::{TAKEN, is_place};
-use crate::model::Mount;
-use crate::model::plan::{DiskBus, Hardware, Serial};
 
 /// The serial of the disk of `volume`, which the pod mounts as `mount`. Others have serials that are `taken`.
 ///

@@ -5,11 +5,11 @@ use std::collections::BTreeMap;
 use std::path::{Component, Path};
 
 use proto::agent::SHARE_DIR;
+use vmspec::error::{Error, Kind, Result};
+use vmspec::plan::{Chipset, DiskBus, Hardware, MAX_DISKS, Serial};
+use vmspec::{ContainerConfig, Device};
 
 use super::{persistent, share};
-use crate::model::error::{Error, Kind, Result};
-use crate::model::plan::{Chipset, DiskBus, Hardware, MAX_DISKS, Serial};
-use crate::model::{ContainerConfig, Device};
 
 /// Virtio disks that fit beside the others on a chipset without PCI Express.
 const MAX_ON_PCI: usize = 48;
@@ -125,8 +125,9 @@ fn invalid(what: String) -> Error {
 
 #[cfg(test)]
 mod tests {
+    use vmspec::Mount;
+
     use super::*;
-    use crate::model::Mount;
 
     fn device(path: &str) -> Device {
         Device { host_path: "/var/lib/kubelet/x".into(), container_path: path.into(), read_only: false }

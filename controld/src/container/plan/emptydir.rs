@@ -1,11 +1,12 @@
 //! Which emptyDirs of a pod are disks of its machine. Pure; the files are made by [`crate::container::emptydir`].
 
+use vmspec::annotations::EmptyDirDisk;
+use vmspec::error::{Error, Kind, Result};
+use vmspec::plan::{Disk, DiskFile, DiskSource, Hardware};
+use vmspec::{ContainerConfig, Mount, SandboxConfig};
+
 use super::{as_disk, disks};
 use crate::container::pod_dir;
-use crate::model::annotations::EmptyDirDisk;
-use crate::model::error::{Error, Kind, Result};
-use crate::model::plan::{Disk, DiskFile, DiskSource, Hardware};
-use crate::model::{ContainerConfig, Mount, SandboxConfig};
 
 /// Directory of kubelet's for volumes of this kind, in a pod's.
 const KIND: &str = "kubernetes.io~empty-dir";
@@ -57,9 +58,9 @@ fn refused(what: &str) -> Error {
 mod tests {
     use std::path::Path;
 
+    use vmspec::plan::{DiskBus, FileSystem, Serial};
+
     use super::*;
-    use crate::model::plan::FileSystem;
-    use crate::model::plan::{DiskBus, Serial};
 
     fn wanted(volume: &str) -> EmptyDirDisk {
         EmptyDirDisk { volume: volume.into(), size: 1 << 30, file_system: Some(FileSystem::Ext4) }

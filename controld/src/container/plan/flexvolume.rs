@@ -2,11 +2,12 @@
 
 use std::path::{Path, PathBuf};
 
+use vmspec::error::{Error, Kind, Result};
+use vmspec::flexvolume::{FlexVolume, name_of};
+use vmspec::plan::{BlockDevice, Disk, DiskFile, DiskSource, Hardware, MountedDevice, RbdImage, Serial};
+use vmspec::{ContainerConfig, SandboxConfig};
+
 use super::{as_disk, disks};
-use crate::model::error::{Error, Kind, Result};
-use crate::model::flexvolume::{FlexVolume, name_of};
-use crate::model::plan::{BlockDevice, Disk, DiskFile, DiskSource, Hardware, MountedDevice, RbdImage, Serial};
-use crate::model::{ContainerConfig, SandboxConfig};
 
 /// A flexvolume that has been looked at.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -91,9 +92,10 @@ fn refused(what: &str) -> Error {
 
 #[cfg(test)]
 mod tests {
+    use vmspec::Mount;
+    use vmspec::plan::{DeviceNumber, DiskBus, FileSystem, OnDisk};
+
     use super::*;
-    use crate::model::Mount;
-    use crate::model::plan::{DeviceNumber, DiskBus, FileSystem, OnDisk};
 
     const DIR: &str = "/var/lib/kubelet/pods/u/volumes/virtlet~flexvolume_driver";
 

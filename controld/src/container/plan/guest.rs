@@ -1,14 +1,14 @@
 //! What the agent in a guest is told.
 
 use proto::agent::{Frame, Message, encode};
+use vmspec::annotations::PodAnnotations;
+use vmspec::error::{Error, Kind, Result};
+use vmspec::plan::{Disk, Guest, GuestCommand, Share};
+use vmspec::settings::{Handler, MachineDefaults};
+use vmspec::{ContainerConfig, SandboxConfig};
 
 use super::disks;
-use crate::config::{Handler, MachineDefaults};
 use crate::container::agents::{link, planned, setup_of};
-use crate::model::annotations::PodAnnotations;
-use crate::model::error::{Error, Kind, Result};
-use crate::model::plan::{Disk, Guest, GuestCommand, Share};
-use crate::model::{ContainerConfig, SandboxConfig};
 
 /// What the agent in a container's guest is told.
 ///
@@ -84,8 +84,9 @@ pub(crate) fn is_of_the_network(name: &str) -> bool {
 mod tests {
     use std::collections::BTreeMap;
 
+    use vmspec::CommandConfig;
+
     use super::*;
-    use crate::model::CommandConfig;
 
     fn handler(guest_agent: bool, run_command: bool) -> Handler {
         Handler { name: "lab".into(), defaults: MachineDefaults { guest_agent, run_command, ..Default::default() } }

@@ -3,12 +3,13 @@
 use std::collections::BTreeSet;
 use std::fmt;
 
-use crate::config::Handler;
+use vmspec::Accelerator;
+use vmspec::annotations::PodAnnotations;
+use vmspec::error::{Error, Kind, Result};
+use vmspec::plan::{CpuMode, CpuModel, CpuSetting, DiskBus, Fallback, Firmware, Hardware, MachineType};
+use vmspec::settings::Handler;
+
 use crate::hypervisor::Offer;
-use crate::model::Accelerator;
-use crate::model::annotations::PodAnnotations;
-use crate::model::error::{Error, Kind, Result};
-use crate::model::plan::{CpuMode, CpuModel, CpuSetting, DiskBus, Fallback, Firmware, Hardware, MachineType};
 
 /// Most names that an error lists.
 const MAX_LISTED: usize = 40;
@@ -190,9 +191,10 @@ impl From<'_> {
 
 #[cfg(test)]
 mod tests {
+    use vmspec::plan::FirmwareKind;
+    use vmspec::settings::{Given, MachineDefaults};
+
     use super::*;
-    use crate::config::{Given, MachineDefaults};
-    use crate::model::plan::FirmwareKind;
 
     fn offer() -> Offer {
         let names = |names: &[&str]| names.iter().map(|name| (*name).to_owned()).collect();

@@ -3,12 +3,13 @@
 
 use std::path::Path;
 
+use vmspec::error::{Error, Kind, Result, image_volume};
+use vmspec::plan::{Disk, DiskBus, DiskImage, DiskSource, Hardware, Serial};
+use vmspec::{ContainerConfig, Mount};
+
 use super::disks::{self, TAKEN};
 use super::share::BIDIRECTIONAL;
 use crate::container::seed::is_for_us;
-use crate::model::error::{Error, Kind, Result, image_volume};
-use crate::model::plan::{Disk, DiskBus, DiskImage, DiskSource, Hardware, Serial};
-use crate::model::{ContainerConfig, Mount};
 
 /// A disk whose image was not looked up.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -84,8 +85,9 @@ fn refused(at: &str, why: &str) -> Error {
 
 #[cfg(test)]
 mod tests {
+    use vmspec::MountImage;
+
     use super::*;
-    use crate::model::MountImage;
 
     fn mount(path: &str) -> Mount {
         let image = Some(MountImage { image: "images.example.com/models".into(), ..MountImage::default() });

@@ -2,11 +2,11 @@
 
 use std::path::Path;
 
-use crate::config::Handler;
-use crate::model::annotations::PodAnnotations;
-use crate::model::error::{Error, Kind, Result};
-use crate::model::plan::{OnImageChange, RootDevice, RootLifetime};
-use crate::model::{ContainerConfig, Device};
+use vmspec::annotations::PodAnnotations;
+use vmspec::error::{Error, Kind, Result};
+use vmspec::plan::{OnImageChange, RootDevice, RootLifetime};
+use vmspec::settings::Handler;
+use vmspec::{ContainerConfig, Device};
 
 /// What the guest knows as the place of its root disk, and no other.
 const ROOT: &str = "/";
@@ -75,8 +75,9 @@ fn invalid(what: &str) -> Error {
 
 #[cfg(test)]
 mod tests {
+    use vmspec::Mount;
+
     use super::*;
-    use crate::model::Mount;
 
     fn device(path: &str, read_only: bool) -> Device {
         Device { host_path: "/var/lib/kubelet/x/pvc-1".into(), container_path: path.into(), read_only }

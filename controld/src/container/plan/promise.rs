@@ -3,12 +3,12 @@
 
 use proto::tap::{Dns, PodNet};
 use uuid::Uuid;
+use vmspec::error::Result;
+use vmspec::plan::Passed;
 
 use super::{Draft, Wishes};
 use crate::container::explain::{Made, Root, Said, Setting, explain};
 use crate::container::seed::{self, api};
-use crate::model::error::Result;
-use crate::model::plan::Passed;
 
 /// What it would have.
 ///

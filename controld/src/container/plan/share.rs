@@ -9,15 +9,15 @@ use std::path::{Component, Path};
 
 use proto::agent::SHARE_DIR;
 use proto::share::MAX_MOUNTS;
+use vmspec::annotations::PodAnnotations;
+use vmspec::error::{Error, Kind, Result};
+use vmspec::plan::{Share, SharedFs, SharedMount};
+use vmspec::seed::ConfigDelivery;
+use vmspec::settings::MachineDefaults;
+use vmspec::{ContainerConfig, Mount, SandboxConfig};
 
-use crate::config::MachineDefaults;
 use crate::container::pod_dir;
 use crate::container::seed::{self, TOKEN};
-use crate::model::annotations::PodAnnotations;
-use crate::model::error::{Error, Kind, Result};
-use crate::model::plan::{Share, SharedFs, SharedMount};
-use crate::model::seed::ConfigDelivery;
-use crate::model::{ContainerConfig, Mount, SandboxConfig};
 
 /// What kubelet calls the file that it mounts there.
 const HOSTS: (&str, &str) = ("/etc/hosts", "/etc-hosts");
@@ -135,9 +135,10 @@ fn invalid(what: String) -> Error {
 
 #[cfg(test)]
 mod tests {
+    use vmspec::plan::HostPath;
+    use vmspec::settings::Given;
+
     use super::*;
-    use crate::config::Given;
-    use crate::model::plan::HostPath;
 
     fn mount(path: &str) -> Mount {
         let host_path = if path == HOSTS.0 { "/var/lib/kubelet/pods/u/etc-hosts" } else { "/srv/x" };
@@ -212,7 +213,7 @@ mod tests {
     #[test]
     fn a_handler_decides_unless_the_pod_does() {
         let virtiofs = MachineDefaults {
-            shared_fs: crate::config::Given::Value(SharedFs::Virtiofs),
+            shared_fs: vmspec::settings::Given::Value(SharedFs::Virtiofs),
             ..MachineDefaults::default()
         };
         let plain = PodAnnotations::default();
@@ -241,7 +242,7 @@ mod tests {
         assert_eq!(paths(of(&all, &by(ConfigDelivery::Seed), &none, true).expect("shares")), ["/data", TOKEN]);
         assert_eq!(paths(of(&all, &by(ConfigDelivery::None), &none, true).expect("shares")), ["/data"]);
         let handler = MachineDefaults {
-            config_delivery: crate::config::Given::Value(ConfigDelivery::None),
+            config_delivery: vmspec::settings::Given::Value(ConfigDelivery::None),
             ..MachineDefaults::default()
         };
         assert_eq!(paths(of(&all, &plain, &handler, true).expect("shares")), ["/data"]);

@@ -7,15 +7,13 @@ mod qemu_part;
 #[cfg(test)]
 mod tests;
 
-use crate::config::{MachineConfig, MachineDefaults};
-use crate::model::Accelerator;
-use crate::model::Applied;
-use crate::model::error::{Error, Kind, Result};
-use crate::model::plan::{Cpus, MachinePlan, Memory};
-use crate::model::{HugePages, Resources};
 use qemu_part::QemuPart;
+use vmspec::settings::{MachineConfig, MachineDefaults};
 
 pub(super) use qemu_part::Parts;
+use vmspec::error::{Error, Kind, Result};
+use vmspec::plan::{Cpus, MachinePlan, Memory};
+use vmspec::{Accelerator, Applied, HugePages, Resources};
 
 const MIB: u64 = 1 << 20;
 /// The page size that guest memory is a multiple of.

@@ -1,8 +1,9 @@
 //! How a guest has the volumes of its pod: as disks, or by a share. Pure, as the rest of the plan.
 
+use vmspec::error::Result;
+use vmspec::plan::{Disk, Hardware, Share};
+
 use super::{Wishes, disks, emptydir, flexvolume, image_volumes, share, size};
-use crate::model::error::Result;
-use crate::model::plan::{Disk, Hardware, Share};
 
 /// A guest's volumes.
 #[derive(Debug, Clone)]
@@ -49,11 +50,12 @@ impl Volumes {
 
 #[cfg(test)]
 mod tests {
+    use vmspec::annotations::PodAnnotations;
+    use vmspec::settings::{Handler, MachineConfig};
+    use vmspec::{Accelerator, ContainerConfig, MachineId, Mount, SandboxConfig};
+
     use super::*;
-    use crate::config::{Handler, MachineConfig};
     use crate::container::seed::TOKEN;
-    use crate::model::annotations::PodAnnotations;
-    use crate::model::{Accelerator, ContainerConfig, MachineId, Mount, SandboxConfig};
 
     fn mount(kind: &str, name: &str, path: &str) -> Mount {
         let host_path = format!("/var/lib/kubelet/pods/u/volumes/kubernetes.io~{kind}/{name}");

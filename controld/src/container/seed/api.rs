@@ -13,11 +13,11 @@ use kube::{Api, Client};
 use tokio::runtime::Handle;
 use tokio::sync::Semaphore;
 use tokio::time::{sleep, timeout};
+use vmspec::annotations::{PodAnnotations, Source};
+use vmspec::error::{Error, Kind, Result};
+use vmspec::seed::{Volume, VolumeFile};
 
 use crate::cluster::access;
-use crate::model::annotations::{PodAnnotations, Source};
-use crate::model::error::{Error, Kind, Result};
-use crate::model::seed::{Volume, VolumeFile};
 
 /// For all objects of a pod. kubelet waits two minutes for a request unless it is told otherwise.
 const DEADLINE: Duration = Duration::from_secs(30);

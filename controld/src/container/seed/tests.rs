@@ -3,10 +3,10 @@ use std::os::unix::fs::symlink;
 
 use proto::tap::{Dns, PodNet};
 use tempfile::TempDir;
+use vmspec::ProcessConfig;
+use vmspec::plan::{BlockDevice, DeviceNumber, DiskFile, DiskSource, FileSystem};
 
 use super::*;
-use crate::model::ProcessConfig;
-use crate::model::plan::{BlockDevice, DeviceNumber, DiskFile, DiskSource, FileSystem};
 
 const POD: &str = "pods/u/volumes";
 

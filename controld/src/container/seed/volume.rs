@@ -13,8 +13,7 @@ use std::path::{Path, PathBuf};
 use nix::dir::Dir;
 use nix::errno::Errno;
 use nix::fcntl::{OFlag, OpenHow, ResolveFlag, openat2, readlinkat};
-
-use crate::model::seed::{MAX_SEED, MAX_USER_DATA, Volume, VolumeFile};
+use vmspec::seed::{MAX_SEED, MAX_USER_DATA, Volume, VolumeFile};
 
 /// The link to what counts.
 const DATA: &str = "..data";

@@ -9,6 +9,8 @@ use tokio::sync::watch;
 use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
 use uuid::Uuid;
+use vmspec::error::{Error, Kind, Result};
+use vmspec::{Applied, ContainerId, MachineId, Resources};
 
 use super::container;
 use crate::container::actors::Actors;
@@ -17,8 +19,7 @@ use crate::container::console::end::CommandEnd;
 use crate::container::host::Host;
 use crate::container::machine::Room;
 use crate::hypervisor::{DomainPhase, DomainState, Ending, HvEvent};
-use crate::model::error::{Error, Kind, Result};
-use crate::model::{Applied, Container, ContainerId, ContainerState, ExitReason, MachineId, Resources};
+use crate::model::{Container, ContainerState, ExitReason};
 use crate::store::boot::Boot;
 use crate::store::created;
 

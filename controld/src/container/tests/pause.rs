@@ -1,12 +1,13 @@
 //! Machines that are on and do not run.
 
 use proto::pause::Pause;
+use vmspec::ContainerId;
+use vmspec::error::Kind;
 
 use super::GRACE;
 use super::fake::{Fault, Node};
 use crate::hypervisor::Ending;
-use crate::model::error::Kind;
-use crate::model::{ContainerId, ContainerState};
+use crate::model::ContainerState;
 
 async fn running() -> (Node, ContainerId) {
     let node = Node::new();

@@ -2,10 +2,12 @@
 
 use std::time::Duration;
 
+use vmspec::error::Kind;
+use vmspec::{Applied, ContainerId, Resources};
+
 use super::GRACE;
 use super::fake::Node;
-use crate::model::error::Kind;
-use crate::model::{Applied, Container, ContainerId, Resources};
+use crate::model::Container;
 
 fn quota(cpu_quota: i64) -> Resources {
     Resources { cpu_quota, ..Resources::default() }

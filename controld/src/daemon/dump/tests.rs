@@ -1,9 +1,10 @@
 use std::fs;
 
 use redb::{Database, TableDefinition};
+use vmspec::SandboxConfig;
 
 use super::*;
-use crate::model::{SANDBOX_VERSION, Sandbox, SandboxConfig, SandboxState};
+use crate::model::{SANDBOX_VERSION, Sandbox, SandboxState};
 use crate::store::Store;
 
 const NEWER: &[u8] = br#"{"version":99,"of":"a later time"}"#;

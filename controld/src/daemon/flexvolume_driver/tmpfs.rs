@@ -13,9 +13,9 @@ use rustix::mount::{
     FsMountFlags, FsOpenFlags, MountAttrFlags, MoveMountFlags, fsconfig_create, fsconfig_reconfigure,
     fsconfig_set_flag, fsconfig_set_string, fsmount, fsopen, move_mount,
 };
+use vmspec::flexvolume::FILE;
 
 use super::Mounts;
-use crate::model::flexvolume::FILE;
 
 /// Bytes of a file system, and files: the directory, and one in it.
 const SIZE: &str = "128k";

@@ -12,10 +12,10 @@ use prometheus_client::metrics::MetricType;
 use prometheus_client::registry::Unit;
 use proto::pause::Pause;
 use proto::tap::PfSummary;
+use vmspec::Accelerator;
 
 use super::Sources;
 use crate::images::PullCounts;
-use crate::model::Accelerator;
 use crate::model::{Container, ContainerState, SandboxState};
 
 // Suffixes come by themselves: units, `_total` of counters, `_info`.

@@ -1,10 +1,10 @@
 //! The text of scrapes, of made-up figures and of a real store.
 
 use proto::tap::{PfSummary, Reply, Request, VfPage, VfRequest};
+use vmspec::plan::Layer;
 
 use super::*;
 use crate::images::PullCounts;
-use crate::model::plan::Layer;
 use crate::tap::tests::Fake;
 
 fn facts() -> Facts {

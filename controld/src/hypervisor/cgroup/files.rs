@@ -2,8 +2,9 @@
 
 use std::time::Duration;
 
+use vmspec::plan::Limits;
+
 use super::Counts;
-use crate::model::plan::Limits;
 
 /// Only version 2 limits swap by itself: version 1 counts it together with memory, and such a cgroup gets what its pod's leaves it.
 pub(super) const SWAP: &str = "memory.swap.max";

@@ -10,9 +10,8 @@ use std::time::Duration;
 use common::Reason;
 use futures_util::StreamExt as _;
 use tokio::time::timeout;
+use vmspec::plan::Scope;
 use zbus::{Connection, OwnedObjectPath, Variant, proxy};
-
-use crate::model::plan::Scope;
 
 /// Of systemd for a unit that only moves a process; it may have much else to do, as while a node boots.
 const DEADLINE: Duration = Duration::from_secs(30);

@@ -1,6 +1,7 @@
+use vmspec::plan::CpuLimit;
+
 use super::files::{File, Version};
 use super::*;
-use crate::model::plan::CpuLimit;
 
 const MIB: u64 = 1 << 20;
 

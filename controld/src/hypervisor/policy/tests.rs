@@ -1,7 +1,7 @@
 use tempfile::TempDir;
+use vmspec::error::{Error, Kind};
 
 use super::*;
-use crate::model::error::{Error, Kind};
 
 const VMWRAPPER: &str = "/usr/lib/virtlet/vmwrapper";
 const NO_EXEC: &str = "process exited while connecting to monitor: libvirt:  error : cannot execute binary \

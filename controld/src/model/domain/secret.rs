@@ -4,9 +4,8 @@
 //! The name says whose it is, as a domain's metadata do: what a controld left that was killed amid a start is found by it.
 
 use uuid::Uuid;
-
-use crate::model::MachineId;
-use crate::model::plan::Serial;
+use vmspec::MachineId;
+use vmspec::plan::Serial;
 
 /// What the names of all of ours begin with.
 const MARK: &str = "virtlet-rs";

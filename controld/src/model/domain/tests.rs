@@ -1,12 +1,12 @@
 use proto::agent::{EXIT_PORT, LOG_PORT};
-
-use super::*;
-use crate::model::MachineId;
-use crate::model::plan::{
+use vmspec::MachineId;
+use vmspec::plan::{
     BlockDevice, Clock, CpuSetting, Cpus, DeviceNumber, Disk, DiskBus, DiskFile, DiskImage, DiskSource, Extras,
     FileSystem, Firmware, Graphics, Guest, GuestCommand, Hardware, Layer, Memory, OnDisk, OnImageChange,
     PersistentRoot, RbdImage, RootDisk, Serial, Watchdog,
 };
+
+use super::*;
 
 fn layer(hex: &str, format: &str) -> Layer {
     Layer { path: format!("/var/lib/virtlet/images/data/{hex}").into(), format: format.into() }
@@ -293,14 +293,6 @@ fn names_are_escaped_and_what_xml_cannot_hold_is_refused() {
         let refused = xml(&DomainSpec { pod_uid: bad.into(), ..spec() });
         assert!(matches!(refused, Err(DomainError::Character { what: "pod-uid" })), "{bad:?}");
     }
-}
-
-#[test]
-fn machine_names_are_short_and_plain() {
-    let id = Uuid::from_u128(0x0011_2233_4455_6677_8899_aabb_ccdd_eeff);
-    assert_eq!(name(id, "main"), "virtlet-0011223344556-main");
-    assert_eq!(name(id, "My_App/../x\u{e9}"), "virtlet-0011223344556-my-app----x-");
-    assert_eq!(name(id, &"a".repeat(100)).len(), 8 + 13 + 1 + 24);
 }
 
 #[test]

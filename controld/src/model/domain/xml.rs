@@ -12,12 +12,12 @@ use std::path::Path;
 
 use quick_xml::Writer;
 use quick_xml::events::{BytesStart, BytesText, Event};
+use vmspec::Accelerator;
+use vmspec::plan::{Graphics, MAX_DISKS};
 
 use proto::agent::{EXIT_PORT, LOG_PORT, PORT as AGENT_PORT, SHARE_TAG};
 
 use super::{DomainSpec, METADATA_NAMESPACE, Shared};
-use crate::model::Accelerator;
-use crate::model::plan::{Graphics, MAX_DISKS};
 
 const QEMU_NAMESPACE: &str = "http://libvirt.org/schemas/domain/qemu/1.0";
 

@@ -4,13 +4,14 @@ use std::time::Duration;
 use common::KeyedMutex;
 use proto::tap::{Dns, PodNet, PodPage, Reply, Request};
 use tempfile::TempDir;
+use vmspec::SandboxConfig;
 
 use super::*;
 use crate::api::cri::convert::tests::container;
 use crate::container::Containers;
 use crate::daemon::agree::with_tapmanager;
 use crate::daemon::node::tests::node;
-use crate::model::{Container, ContainerState, SANDBOX_VERSION, SandboxConfig};
+use crate::model::{Container, ContainerState, SANDBOX_VERSION};
 use crate::tap::tests::{Fake, until};
 
 fn pod(phase: PodPhase, recovering: bool, trouble: Option<&str>) -> PodSummary {

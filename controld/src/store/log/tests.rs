@@ -1,5 +1,7 @@
+use vmspec::SandboxConfig;
+
 use super::*;
-use crate::model::{SANDBOX_VERSION, SandboxConfig, SandboxState};
+use crate::model::{SANDBOX_VERSION, SandboxState};
 
 /// Made by the first release that had a log. Stays as it is.
 const V1: &[u8] = include_bytes!("fixtures/v1.log");

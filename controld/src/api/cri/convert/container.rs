@@ -1,14 +1,12 @@
 //! Containers.
 
 use proto::cri;
+use vmspec::error::Result;
+use vmspec::plan::MachinePlan;
+use vmspec::{CommandConfig, ContainerConfig, Device, Mount, ProcessConfig, Resources, SandboxConfig};
 
 use super::{huge_pages, image_volume, invalid, selects, sorted, swap, unsorted};
-use crate::model::error::Result;
-use crate::model::plan::MachinePlan;
-use crate::model::{
-    CommandConfig, Container, ContainerConfig, ContainerState, Device, Exit, Mount, ProcessConfig, Resources,
-    SandboxConfig,
-};
+use crate::model::{Container, ContainerState, Exit};
 
 /// CRI's number of `MountPropagation::PRIVATE`.
 const PRIVATE: i32 = 0;

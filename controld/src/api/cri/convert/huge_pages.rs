@@ -1,10 +1,10 @@
 //! Huge pages of a container: CRI names their size as the kernel's cgroups do, `2MB` or `1GB`, in powers of 1024.
 
 use proto::cri::HugepageLimit;
+use vmspec::HugePages;
+use vmspec::error::Result;
 
 use super::invalid;
-use crate::model::HugePages;
-use crate::model::error::Result;
 
 const UNITS: [(&str, u64); 4] = [("KB", 1 << 10), ("MB", 1 << 20), ("GB", 1 << 30), ("B", 1)];
 

@@ -1,10 +1,9 @@
 //! Volumes that are images.
 
 use proto::cri;
-
-use crate::model::error::{Error, Kind, Result, image_volume};
-use crate::model::plan::MachinePlan;
-use crate::model::{Mount, MountImage};
+use vmspec::error::{Error, Kind, Result, image_volume};
+use vmspec::plan::MachinePlan;
+use vmspec::{Mount, MountImage};
 
 /// The image of a mount.
 ///

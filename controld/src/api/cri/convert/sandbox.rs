@@ -2,11 +2,12 @@
 
 use proto::cri;
 use proto::tap::{Dns, HostPort, PortProtocol};
+use vmspec::error::Result;
+use vmspec::plan::Cgroup;
+use vmspec::{NamespaceOptions, SandboxConfig};
 
 use super::{invalid, selects, sorted, unsorted};
-use crate::model::error::Result;
-use crate::model::plan::Cgroup;
-use crate::model::{NamespaceOptions, Sandbox, SandboxConfig, SandboxState};
+use crate::model::{Sandbox, SandboxState};
 
 /// What kubelet wants of a sandbox.
 ///

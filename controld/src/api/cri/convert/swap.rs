@@ -3,8 +3,9 @@
 
 use std::collections::HashMap;
 
+use vmspec::error::Result;
+
 use super::invalid;
-use crate::model::error::Result;
 
 /// The file, which kubelet names.
 const FILE: &str = "memory.swap.max";

@@ -3,16 +3,14 @@ use std::time::Duration;
 
 use proto::cri;
 use proto::pause::Pause;
+use vmspec::plan::{Cpus, Disk, DiskImage, DiskSource, Guest, Hardware, Layer, MachinePlan, Memory, RootDisk, Serial};
+use vmspec::{MachineId, SandboxConfig};
 
 use super::*;
 use crate::container::Usage;
 use crate::hypervisor::process::ProcessUsage;
-use crate::model::plan::{
-    Cpus, Disk, DiskImage, DiskSource, Guest, Hardware, Layer, MachinePlan, Memory, RootDisk, Serial,
-};
 use crate::model::{
-    CONTAINER_VERSION, Container, ContainerState, Exit, ExitReason, MachineId, SANDBOX_VERSION, Sandbox, SandboxConfig,
-    SandboxState,
+    CONTAINER_VERSION, Container, ContainerState, Exit, ExitReason, SANDBOX_VERSION, Sandbox, SandboxState,
 };
 use crate::volumes::DiskUsage;
 

@@ -2,9 +2,9 @@
 
 use proto::cri::MetricType::{self, Counter, Gauge};
 use proto::tap::NicStats;
+use vmspec::Resources;
 
 use super::{Machine, ROOT_DISK};
-use crate::model::Resources;
 
 /// One metric, of all pods.
 #[derive(Debug)]

@@ -2,9 +2,9 @@
 
 use common::Chain;
 use proto::cri::RuntimeCondition;
+use vmspec::error::Error;
 
 use super::Runtime;
-use crate::model::error::Error;
 use crate::tap::State;
 
 impl Runtime {

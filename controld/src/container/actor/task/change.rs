@@ -5,12 +5,13 @@ use common::Chain;
 use tokio::task::JoinError;
 use tokio_util::task::AbortOnDropHandle;
 use tracing::Instrument as _;
+use vmspec::error::{Error, Kind, Result};
+use vmspec::{Applied, Resources};
 
 use super::Task;
 use crate::container::actor::Reply;
 use crate::container::host::Host;
-use crate::model::error::{Error, Kind, Result};
-use crate::model::{Applied, ContainerState, Resources};
+use crate::model::ContainerState;
 
 /// What a machine has after a change, and whether that is what was wanted.
 type Outcome = (Applied, Result<()>);

@@ -3,12 +3,12 @@
 use common::Chain;
 use proto::pause::Pause;
 use tokio::time::Instant;
+use vmspec::error::{Error, Kind, Result};
 
 use super::Task;
 use crate::container::host::Host;
 use crate::container::machine::Event;
 use crate::model::ContainerState;
-use crate::model::error::{Error, Kind, Result};
 
 impl<H: Host> Task<H> {
     /// Brings record, libvirt and the container's state together. What cannot be done now is tried again by the clock.

@@ -8,8 +8,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use serde::Deserialize;
 use serde::de::DeserializeOwned;
 use serde_json::{Map, Value};
-
-use crate::model::yaml::{self, NotYaml};
+use vmspec::yaml::{self, NotYaml};
 
 /// Options of mounts that volumes of a machine have anyway, or that mean nothing to them.
 const OPTIONS: [&str; 12] = [

@@ -1,9 +1,9 @@
 //! What QEMU and its helpers take of a pod's memory beside the guest's. Pure.
 
-use crate::config::MachineConfig;
-use crate::model::Accelerator;
-use crate::model::error::{Error, Kind, Result};
-use crate::model::plan::{DiskBus, Firmware, Hardware, MachinePlan};
+use vmspec::Accelerator;
+use vmspec::error::{Error, Kind, Result};
+use vmspec::plan::{DiskBus, Firmware, Hardware, MachinePlan};
+use vmspec::settings::MachineConfig;
 
 use super::MIB;
 

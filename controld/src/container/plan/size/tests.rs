@@ -1,5 +1,6 @@
+use vmspec::plan::{Disk, DiskBus, DiskFile, DiskSource, Extras, Firmware, Graphics, Hardware, Serial, Share};
+
 use super::*;
-use crate::model::plan::{Disk, DiskBus, DiskFile, DiskSource, Extras, Firmware, Graphics, Hardware, Serial, Share};
 
 #[derive(Debug, PartialEq, Eq)]
 struct Size {
@@ -260,13 +261,13 @@ fn a_handler_gives_the_size_that_nothing_else_says() {
 }
 
 fn plan() -> MachinePlan {
-    let root = crate::model::plan::RootDisk { overlay: "/r".into(), images: Vec::new(), persistent: None };
+    let root = vmspec::plan::RootDisk { overlay: "/r".into(), images: Vec::new(), persistent: None };
     MachinePlan {
         passed: Default::default(),
-        guest: crate::model::plan::Guest::default(),
+        guest: vmspec::plan::Guest::default(),
         share: None,
         disks: Vec::new(),
-        id: crate::model::MachineId::from(uuid::Uuid::nil()),
+        id: vmspec::MachineId::from(uuid::Uuid::nil()),
         domain: "vm".into(),
         cpus: Cpus { boot: 1, max: 3 },
         memory: Memory { boot: 400 * MIB, max: 800 * MIB },

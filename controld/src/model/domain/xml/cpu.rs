@@ -1,8 +1,9 @@
 //! The guest's CPU.
 
+use vmspec::Accelerator;
+use vmspec::plan::{CpuModel, CpuSetting};
+
 use super::{Doc, DomainError, DomainSpec};
-use crate::model::Accelerator;
-use crate::model::plan::{CpuModel, CpuSetting};
 
 pub(super) fn cpu(doc: &mut Doc, spec: &DomainSpec) -> Result<(), DomainError> {
     if let Some(setting) = &spec.plan.hardware.cpu_setting {

@@ -1,8 +1,9 @@
 //! Disks, and where they are plugged in.
 
+use vmspec::plan::{BlockDevice, Chipset, Disk, DiskBus, DiskSource, Hardware, Layer, MountedDevice, RbdImage};
+
 use super::{Doc, DomainError, DomainSpec, path};
 use crate::model::domain::{AsyncIo, DiskNow, DiskSecret, RootNow, Sectors, Slice};
-use crate::model::plan::{BlockDevice, Chipset, Disk, DiskBus, DiskSource, Hardware, Layer, MountedDevice, RbdImage};
 
 /// Of root disk and seed, each virtio disk in one. A controller of disks is in the first.
 pub(super) const PLACES: u8 = 2;

@@ -2,8 +2,9 @@
 
 use std::path::Path;
 
+use vmspec::plan::{Chipset, Graphics, Hardware, Watchdog};
+
 use super::{Doc, DomainError, DomainSpec, RNG_SLOT, path};
-use crate::model::plan::{Chipset, Graphics, Hardware, Watchdog};
 
 /// What the chipset `pc` keeps for a graphics card. All slots of the other are taken, so what is rare has functions of the slot of
 /// what is always there.

@@ -1,10 +1,11 @@
 //! Firmware, and what devices are plugged into.
 
+use vmspec::plan::{Chipset, DiskBus, Firmware, Hardware, PassedDevice};
+
 use super::disks::{self, PLACES};
 use super::extras;
 use super::{Doc, DomainError, DomainSpec, SERIAL_SLOT, path};
 use crate::model::domain::Hostdev;
-use crate::model::plan::{Chipset, DiskBus, Firmware, Hardware, PassedDevice};
 
 /// Root ports on `pcie.0` for root disk and seed: a virtio disk behind one can be unplugged. Slots 0x03 to 0x0a are for those of
 /// other disks (eight to a slot), so that no device ever moves for a guest that gets another disk.

@@ -1,0 +1,106 @@
+//! Which annotations pods of a runtime handler may have: a node's owner decides.
+
+use std::collections::BTreeMap;
+
+use serde::Deserialize;
+
+use super::keys;
+
+/// What nobody may set unless the runtime handler allows it by name: it gives a guest any CPU that QEMU can make.
+const ASKED_FOR: [&str; 1] = [keys::CPU_SETTING];
+
+/// Names of annotations, with `*` for any letters.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct AnnotationPolicy {
+    /// If there are some, all others are refused.
+    pub allow: Vec<String>,
+    /// These are refused, allowed or not.
+    pub deny: Vec<String>,
+}
+
+impl AnnotationPolicy {
+    /// The annotations that a pod may not have here, under the names that it uses.
+    #[must_use]
+    pub fn forbidden<'a>(&self, all: &'a BTreeMap<String, String>) -> Vec<&'a str> {
+        let ours = all.iter().filter(|(key, value)| keys::is_ours(key) && !value.is_empty());
+        ours.map(|(key, _)| key.as_str()).filter(|key| !self.permits(key)).collect()
+    }
+
+    fn permits(&self, key: &str) -> bool {
+        let canonical = keys::canonical(key);
+        let names: Vec<String> = [Some(key.to_owned()), canonical.map(str::to_owned), canonical.and_then(keys::alias)]
+            .into_iter()
+            .flatten()
+            .collect();
+        let is_in = |list: &[String]| list.iter().any(|glob| names.iter().any(|name| matches(glob, name)));
+        let by_name = canonical.is_some_and(|name| ASKED_FOR.contains(&name));
+        let allowed = if by_name { is_in(&self.allow) } else { self.allow.is_empty() || is_in(&self.allow) };
+        allowed && !is_in(&self.deny)
+    }
+}
+
+/// Whether a name is as a pattern says, in which `*` is any number of any letters.
+pub fn matches(pattern: &str, name: &str) -> bool {
+    let mut parts = pattern.split('*');
+    let first = parts.next().unwrap_or_default();
+    let Some(mut rest) = name.strip_prefix(first) else { return false };
+    let Some(last) = parts.next_back() else { return rest.is_empty() };
+    for part in parts {
+        match rest.find(part) {
+            Some(at) => rest = rest.get(at + part.len()..).unwrap_or_default(),
+            None => return false,
+        }
+    }
+    rest.ends_with(last)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn forbidden(allow: &[&str], deny: &[&str], keys: &[&str]) -> Vec<String> {
+        let list = |names: &[&str]| names.iter().map(|name| (*name).to_owned()).collect();
+        let all = keys.iter().map(|key| ((*key).to_owned(), "x".to_owned())).collect();
+        let policy = AnnotationPolicy { allow: list(allow), deny: list(deny) };
+        policy.forbidden(&all).into_iter().map(str::to_owned).collect()
+    }
+
+    #[test]
+    fn either_name_of_an_annotation_is_meant() {
+        let both = ["VirtletVCPUCount", "virtlet.cloud/vcpu-count"];
+        for pattern in ["VirtletVCPUCount", "virtlet.cloud/vcpu-count", "*VCPU*", "virtlet.cloud/*-count"] {
+            assert_eq!(forbidden(&[], &[pattern], &both), both, "{pattern}");
+            assert!(forbidden(&[pattern], &[], &both).is_empty(), "{pattern}");
+            assert_eq!(forbidden(&[pattern], &[pattern], &both), both, "{pattern}");
+        }
+        assert_eq!(forbidden(&["VirtletSSHKeys"], &[], &["VirtletSSHKeys", "VirtletVCPUCount"]), ["VirtletVCPUCount"]);
+        assert!(forbidden(&["VirtletSSHKeys"], &["*"], &["example.com/x"]).is_empty(), "others' are none of ours");
+    }
+
+    #[test]
+    fn a_cpu_in_detail_is_for_those_whose_handler_says_so() {
+        let detail = ["VirtletLibvirtCPUSetting"];
+        assert_eq!(forbidden(&[], &[], &detail), detail);
+        assert!(forbidden(&["*"], &[], &detail).is_empty());
+        assert!(forbidden(&["virtlet.cloud/libvirt-cpu-setting"], &[], &detail).is_empty());
+    }
+
+    #[test]
+    fn stars_stand_for_any_letters() {
+        for (pattern, name, so) in [
+            ("a*c", "abc", true),
+            ("a*c", "ac", true),
+            ("a*c", "abd", false),
+            ("*b*", "abc", true),
+            ("a*b*c", "axbyc", true),
+            ("a*bb*b", "abb", false),
+            ("abc", "abcd", false),
+            ("", "a", false),
+            ("*", "", true),
+            ("**", "a", true),
+        ] {
+            assert_eq!(matches(pattern, name), so, "{pattern} {name}");
+        }
+    }
+}

@@ -1,0 +1,27 @@
+//! What a pod's virtual machine is to be, from what Kubernetes says of the pod. Pure: nothing here asks a node, a cluster or libvirt, and
+//! nothing is made.
+
+#![forbid(unsafe_code)]
+
+mod accelerator;
+pub mod annotations;
+pub mod error;
+pub mod flexvolume;
+pub mod ids;
+pub mod plan;
+mod pod;
+mod resources;
+pub mod seed;
+mod seed_kind;
+pub mod settings;
+mod words;
+pub mod yaml;
+
+pub use self::accelerator::Accelerator;
+pub use self::ids::{ContainerId, MachineId};
+pub use self::plan::Applied;
+pub use self::pod::{
+    CommandConfig, ContainerConfig, Device, Mount, MountImage, NamespaceOptions, ProcessConfig, SandboxConfig,
+    TERMINATION_PATH,
+};
+pub use self::resources::{HugePages, Resources};
