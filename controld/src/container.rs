@@ -23,8 +23,6 @@ mod look;
 mod machine;
 mod parts;
 mod persistent;
-pub(crate) mod plan;
-mod pod_dir;
 mod processors;
 pub(crate) mod raw_device;
 mod reboots;
@@ -50,24 +48,25 @@ use common::off_reactor;
 use proto::tap::PodId;
 use uuid::Uuid;
 use vmspec::annotations::PodAnnotations;
+use vmspec::draft::{self, Draft};
 use vmspec::error::{Error, Kind, Result};
 use vmspec::plan::{Firmware, Layer, RootDisk, RootLifetime};
+use vmspec::seed::Wishes;
 use vmspec::settings::Handler;
-use vmspec::{Accelerator, ContainerConfig, ContainerId, MachineId, Resources};
+use vmspec::{Accelerator, ContainerConfig, ContainerId, MachineId, Offer, Resources};
 
 use self::actors::Actors;
 use self::admission::Admission;
 use self::agents::Output;
 pub use self::claims::Claims;
 use self::look::look;
-use self::plan::{Draft, Wishes};
 pub use self::reboots::Reboots;
 pub use self::share::Shares;
 pub use self::sizes::Sizes;
 pub use self::usage::{Details, Filesystem, Usage};
 pub use self::uses::Uses;
+use crate::hypervisor::HvEvent;
 use crate::hypervisor::process::Processes;
-use crate::hypervisor::{HvEvent, Offer};
 use crate::model::{CONTAINER_VERSION, Container, ContainerState, PodName, Sandbox, SandboxState};
 use crate::orphans::owned::disks_key;
 use crate::store::is_disk_full;
@@ -134,7 +133,7 @@ impl Containers {
         let found = found.await?;
         let (config, uid, asked) = (self.uses.config.clone(), sandbox.config.uid.clone(), found.config.clone());
         let flexvolumes = look(move || flexvolume::find(&config, &asked, &uid)).await?;
-        let draft = Draft::of(Wishes {
+        let draft = Draft::of(draft::Wishes {
             id: machine,
             sandbox: &sandbox.config,
             container: &found.config,
@@ -151,7 +150,7 @@ impl Containers {
             let uses = self.uses.clone();
             let (pod, of) = (sandbox.config.clone(), handler.clone());
             look(move || {
-                pod_dir::check_subpaths(&share.mounts, &pod, &of.defaults)?;
+                share::check_subpaths(&share.mounts, &pod, &of.defaults)?;
                 share::check(&uses.config, &share)
             })
             .await?;
@@ -186,7 +185,7 @@ impl Containers {
         let folder = off_reactor(move || volumes.claim(&owner)).await.map_err(no_disk)?;
         let draft = draft.with_files_below(&folder.flexvolumes());
         flexvolume::make(draft.flexvolumes()).await?;
-        let (asked, machine_type) = (plan::hardware::machine_type(&handler), &draft.hardware().machine);
+        let (asked, machine_type) = (draft::hardware::machine_type(&handler), &draft.hardware().machine);
         self.uses.volumes.note_machine_type(&folder, &asked, machine_type).await.map_err(no_disk)?;
         // A volume has a life of its own.
         let lifetime = if draft.persistent_root().is_some() {
@@ -292,7 +291,7 @@ impl Containers {
         let uses = &self.uses;
         // The emulator may have been replaced since it was asked last.
         uses.accel.refresh_wrapper(&uses.config).await;
-        let machine = plan::hardware::machine_type(handler);
+        let machine = draft::hardware::machine_type(handler);
         if let Some(had) = uses.volumes.machine_type(pod_uid, &machine).await {
             match uses.hypervisor.offer(&uses.config.vmwrapper, &had, accel).await? {
                 Ok(offer) => return Ok(offer),
@@ -308,7 +307,7 @@ impl Containers {
         };
         let there = uses.hypervisor.machine_types().await?;
         if !there.contains(machine.as_str()) {
-            return Err(plan::hardware::no_machine_type(handler, &there));
+            return Err(draft::hardware::no_machine_type(handler, &there));
         }
         let what = format!("the emulator can make no machine of type `{machine}` with accelerator `{accel}`");
         Err(Error::because(Kind::State, what, nothing))
@@ -461,7 +460,7 @@ impl Containers {
         // Which one is seen at the start.
         let instance = draft.persistent_root().map(|_| Uuid::nil());
         look(move || {
-            let wishes = seed::Wishes {
+            let wishes = Wishes {
                 sandbox: &sandbox.config,
                 container: &config,
                 annotations: &annotations,

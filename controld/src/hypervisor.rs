@@ -32,13 +32,13 @@ use proto::pause::Pause;
 use proto::tap::QemuUser;
 use tokio::sync::{Notify, broadcast, watch};
 use uuid::Uuid;
+pub use vmspec::Offer;
 use vmspec::error::{Error, Kind, Result};
 
 pub use self::features::{Features, Version};
 pub use self::ffi::LibvirtError;
 use self::ffi::{Connection, Domain, NO_DOMAIN, OPERATION_INVALID};
 use self::link::{Answer, Keeper, Lane, Lines, Link, Turn};
-pub use self::offer::Offer;
 use self::policy::Policy;
 use self::press::{Press, Presses};
 pub use self::start::StartTurn;

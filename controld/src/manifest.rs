@@ -1,6 +1,6 @@
 //! Manifests as `kubectl apply` takes them, judged without a cluster: would their pods become machines here?
 //!
-//! [`read`] finds the pods in a file, also those that a Deployment or another owner would make. [`kubelet`] makes of each what a
+//! [`vmspec::manifest`] finds the pods in a file, also those that a Deployment or another owner would make. [`kubelet`] makes of each what a
 //! kubelet would ask for. [`judge`] then takes the same steps as the daemon does for such a call, up to the first that needs the node:
 //! nothing is asked, pulled or made.
 
@@ -9,7 +9,5 @@ mod documents;
 mod flexvolume;
 mod judge;
 mod kubelet;
-mod read;
 
 pub use self::judge::{Verdict, judge};
-pub use self::read::{Manifest, ManifestError, PodToBe, read};

@@ -300,7 +300,7 @@ fn the_examples_of_handlers_are_valid() {
     assert_eq!(config.handlers.len(), examples.len(), "as many as examples");
     let classes = include_str!("../../../deploy/runtimeclasses.yaml");
     let pod = "\n---\nkind: Pod\nspec: {containers: []}\n";
-    let classes = crate::manifest::read(&format!("{classes}{pod}")).expect("a manifest").classes;
+    let classes = vmspec::manifest::read(&format!("{classes}{pod}")).expect("a manifest").classes;
     let handlers: Vec<_> = classes.values().map(|class| class.handler.as_str()).collect();
     assert_eq!(handlers, config.handlers.keys().map(String::as_str).collect::<Vec<_>>());
 }

@@ -28,15 +28,14 @@ use streaming::Otherwise;
 use tokio::sync::watch;
 use tokio::time::{Instant, sleep, timeout_at};
 use tracing::Span;
+use vmspec::MachineId;
 use vmspec::error::{Error, Kind, Result};
-use vmspec::{MachineId, ProcessConfig};
 
 pub use self::events::Event;
 use self::link::Link;
 pub use self::output::Output;
 pub use self::process::{Input, Process};
 use self::qga::{Qga, QgaError};
-pub use self::setup::{disks_of, link, planned, setup_of};
 use crate::config::Config;
 use crate::model::{Container, ContainerState};
 
@@ -51,9 +50,6 @@ const NO_AGENT: &str = "no agent answers in the guest, so no command can be star
 
 const NOT_THERE: &str = "`virtlet-agent` does not answer in the guest; install it there, see docs/guest-agent.md, or wait until \
                          the guest is up";
-
-/// Of a terminal, until a client says what it has.
-pub const FIRST_SIZE: Size = Size { width: 80, height: 24 };
 
 /// All machines' agents.
 #[derive(Debug)]

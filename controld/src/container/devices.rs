@@ -13,13 +13,13 @@ use std::path::{Path, PathBuf};
 
 use sriov::Sysfs;
 use vmspec::error::{Error, Kind, Result};
+use vmspec::host::check_handler;
 use vmspec::plan::{CdiEdits, PassedDevice};
 use vmspec::settings::Handler;
-use vmspec::{ContainerConfig, Device, Mount};
+use vmspec::{ContainerConfig, Device, Mount, pod_dir};
 
 pub(super) use self::agree::agree;
 use self::sort::Sort;
-use super::pod_dir;
 
 /// Where CDI is described, the later before the earlier.
 const CDI: [&str; 2] = ["etc/cdi", "run/cdi"];
@@ -137,18 +137,6 @@ impl Node {
         }
         Ok(())
     }
-}
-
-/// # Errors
-/// When machines of this handler have no devices of the node.
-pub(super) fn check_handler(what: &str, handler: &Handler) -> Result<()> {
-    if handler.defaults.host_devices != Some(false) {
-        return Ok(());
-    }
-    let name = &handler.name;
-    let what =
-        format!("device `{what}`: VMs of runtime handler `{name}` are given no devices of the node (`host_devices`)");
-    Err(Error::new(Kind::Denied, what))
 }
 
 #[cfg(test)]

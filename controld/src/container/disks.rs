@@ -9,11 +9,11 @@ use std::io;
 use std::os::unix::fs::{FileTypeExt as _, MetadataExt as _};
 use std::path::{Path, PathBuf};
 
+use vmspec::draft::disks::Wanted;
 use vmspec::error::{Error, Kind, Result};
 use vmspec::plan::{BlockDevice, DeviceNumber, Disk, DiskSource, MountedDevice};
 
 use super::emptydir;
-use super::plan::disks::Wanted;
 use crate::model::domain::{AsyncIo, DiskNow, Sectors};
 
 /// The unit of a device's size in `/sys`, whatever its sectors are.

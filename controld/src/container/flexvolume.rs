@@ -13,14 +13,13 @@ use std::path::Path;
 use common::{Reason, off_reactor};
 use rustix::fs::{CWD, Mode, OFlags, openat};
 use vmspec::ContainerConfig;
+use vmspec::draft::flexvolume::Wanted;
 use vmspec::error::{Error, Kind, Result};
-use vmspec::flexvolume::{self, DRIVER, FILE, FlexVolume, MAX_BYTES, name_of};
+use vmspec::flexvolume::{self, FILE, FlexVolume, MAX_BYTES, check_enabled, name_of};
 use vmspec::plan::Disk;
-use vmspec::settings::FlexvolumesConfig;
 
 pub(crate) use self::keys::sweep;
 pub(super) use self::keys::{forget, with_keys};
-use super::plan::flexvolume::Wanted;
 use super::{emptydir, raw_device};
 use crate::config::Config;
 use crate::volumes::make_dir;
@@ -41,19 +40,6 @@ pub(super) fn find(config: &Config, container: &ContainerConfig, uid: &str) -> R
         found.push(Wanted::of(name, dir, volume, device)?);
     }
     Ok(found)
-}
-
-/// # Errors
-/// When the node has no flexvolumes.
-pub(crate) fn check_enabled(config: &FlexvolumesConfig, name: &str) -> Result<()> {
-    if config.enabled {
-        return Ok(());
-    }
-    let what = format!(
-        "volume \"{name}\" is a flexvolume (`{DRIVER}`), and this node has none: set `flexvolumes.enabled` of controld, or use an \
-         emptyDir as a disk or a block volume"
-    );
-    Err(Error::new(Kind::Denied, what))
 }
 
 /// What the driver has written down in a directory. Nothing there is followed or waited for.
@@ -99,6 +85,7 @@ mod tests {
 
     use common::Chain;
     use vmspec::Mount;
+    use vmspec::settings::FlexvolumesConfig;
 
     use super::*;
 

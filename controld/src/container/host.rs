@@ -10,6 +10,7 @@ use common::{Chain, off_reactor};
 use nix::sys::statvfs::statvfs;
 use tokio_util::sync::CancellationToken;
 use tracing::Span;
+use vmspec::agent::{disks_of, setup_of};
 use vmspec::error::{Error, Kind, Result};
 use vmspec::{Applied, ContainerId, Resources};
 
@@ -177,7 +178,7 @@ impl Host for Arc<Uses> {
     fn set_up(&self, container: &Container) {
         self.agents.log_in(container.machine.id, self.span(container));
         let (plan, config) = (&container.machine, &container.config);
-        if let Some(setup) = agents::setup_of(&plan.guest, plan.share.as_ref(), agents::disks_of(plan), config) {
+        if let Some(setup) = setup_of(&plan.guest, plan.share.as_ref(), disks_of(plan), config) {
             self.agents.set_up(container.machine.id, setup);
         }
         if container.machine.share.is_some() {

@@ -2,10 +2,10 @@
 //! its disks go.
 
 use imagestore::Image;
+use vmspec::draft::image_volumes::Wanted;
 use vmspec::error::{Error, Result, image_volume};
 use vmspec::plan::{Disk, DiskImage, Layer};
 
-use super::plan::image_volumes::Wanted;
 use crate::images::Images;
 
 /// The images that a container of this runtime handler wants as volumes.

@@ -29,6 +29,7 @@ use imagestore::{ChainFile, ImageId, Place, SandboxError};
 use tokio::sync::{Semaphore, SemaphorePermit};
 use tokio::time::timeout;
 use tokio_util::sync::CancellationToken;
+use vmspec::draft::persistent;
 use vmspec::error::{Error, Kind, Result};
 use vmspec::plan::{BlockDevice, PersistentRoot};
 
@@ -36,7 +37,6 @@ use self::decide::{Booted, Decision, Refusal, Wanted};
 use self::device::{Access, Device, DeviceError};
 use self::header::{DATA, ImageHash, Written};
 use super::disks::{self, Node};
-use super::plan::persistent;
 use super::uses::Uses;
 use crate::model::Container;
 use crate::model::domain::RootNow;

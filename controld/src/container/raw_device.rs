@@ -2,7 +2,8 @@
 
 use std::path::Path;
 
-use vmspec::error::{Error, Kind, Result};
+use vmspec::error::Result;
+use vmspec::host::{denied, unnamed};
 use vmspec::plan::BlockDevice;
 use vmspec::settings::RawDevices;
 
@@ -23,21 +24,6 @@ pub(super) fn named(raw_devices: &RawDevices, what: &str, path: &Path) -> Result
         return Err(denied(what, path, &device.node, why));
     }
     Ok(device)
-}
-
-/// That the administrator does not name the device of a path.
-pub(crate) fn unnamed(what: &str, path: &Path, node: &Path) -> Error {
-    denied(what, path, node, "which `raw_devices` of controld does not name; use a volume with `volumeMode: Block`")
-}
-
-/// What a pod mounts at a path, in words.
-pub(crate) fn mounted_at(path: &str) -> String {
-    format!("volume mount at `{path}`")
-}
-
-fn denied(what: &str, path: &Path, node: &Path, why: &str) -> Error {
-    let (path, node) = (path.display(), node.display());
-    Error::new(Kind::Denied, format!("{what} cannot be a disk of the VM: `{path}` is `{node}`, {why}"))
 }
 
 /// kubelet has a loop device on each block volume that it maps: on the node in its own directory, or on what that leads to.

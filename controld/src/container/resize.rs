@@ -11,11 +11,12 @@ use std::time::Duration;
 use common::{Chain, off_reactor};
 use tokio::time::{Instant, sleep};
 use vmspec::annotations::PodAnnotations;
+use vmspec::draft::size;
 use vmspec::error::{Error, Kind, Result};
-use vmspec::{Applied, Resources};
+use vmspec::settings::MachineConfig;
+use vmspec::{Accelerator, Applied, Resources};
 
 use super::confinement;
-use super::plan::resized;
 use super::processors;
 use super::uses::Uses;
 use crate::model::Container;
@@ -64,6 +65,23 @@ async fn wanted_size(uses: &Arc<Uses>, container: &Container, wanted: &Resources
     let node = uses.config.handler(handler).defaults.on(&uses.config.machine);
     let overhead = sandbox.and_then(|sandbox| sandbox.config.memory_overhead).unwrap_or_default();
     resized(container, wanted, overhead, &annotations, uses.accel.get().await, &node)
+}
+
+/// What a container's machine that runs has with other resources.
+///
+/// # Errors
+/// When it cannot have that without a restart.
+fn resized(
+    container: &Container,
+    resources: &Resources,
+    overhead: u64,
+    annotations: &PodAnnotations,
+    accel: Accelerator,
+    node: &MachineConfig,
+) -> Result<Applied> {
+    let before = container.config.resources.as_ref().map(|resources| resources.memory_limit).unwrap_or_default();
+    let wanted = size::Wanted { resources: Some(resources), overhead, vcpus: annotations.vcpus, ..Default::default() };
+    size::again(&container.machine, container.applied(), before, wanted, accel, node)
 }
 
 struct Change<'a> {

@@ -1,6 +1,7 @@
 //! The directory by which a guest sees volumes: controld writes what is to be shared, and `fswrapper`, which libvirt starts, does the rest.
 
 mod process;
+mod subpaths;
 
 use std::collections::HashMap;
 use std::fs::{self, DirBuilder, OpenOptions};
@@ -15,6 +16,7 @@ use vmspec::error::{Error, Kind, Result};
 use vmspec::plan::{Share, SharedMount};
 
 pub(super) use self::process::{end_of, open, processes, virtiofsd};
+pub(super) use self::subpaths::check_subpaths;
 use super::remove::remove;
 use crate::config::Config;
 use crate::model::Container;

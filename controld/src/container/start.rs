@@ -19,11 +19,11 @@ use vmspec::Resources;
 use vmspec::annotations::PodAnnotations;
 use vmspec::error::{Error, Kind, Result};
 use vmspec::plan::{Passed, PassedDevice};
+use vmspec::seed::{Objects, Wishes, guest_disks};
 
 use super::look::io_failed;
 use super::parts::libvirt_log;
 use super::remove::remove;
-use super::seed::api::Objects;
 use super::uses::Uses;
 use super::{confinement, disks, emptydir, flexvolume, persistent, screen, seed, share};
 use crate::container::agents;
@@ -262,10 +262,10 @@ async fn write_seed(
     let handler = uses.config.handler(&sandbox.config.runtime_handler);
     let net = sandbox.net.clone().ok_or_else(no_network)?;
     let (config, container) = (uses.config.clone(), container.clone());
-    let disks = seed::guest_disks(&container.machine.disks, container.machine.hardware.disk_bus);
+    let disks = guest_disks(&container.machine.disks, container.machine.hardware.disk_bus);
     off_reactor(move || {
         let agent = annotations.guest_agent.then(|| read_agent(&config.guest_agent)).transpose()?;
-        let wishes = seed::Wishes {
+        let wishes = Wishes {
             sandbox: &sandbox.config,
             container: &container.config,
             annotations: &annotations,

@@ -8,6 +8,7 @@ use proto::tap::QemuUser;
 use uuid::Uuid;
 use vmspec::annotations::PodAnnotations;
 use vmspec::error::Result;
+use vmspec::seed::Objects;
 use vmspec::{MachineId, SandboxConfig};
 
 use crate::config::Config;
@@ -15,7 +16,7 @@ use crate::container::agents::Agents;
 use crate::container::claims::Claims;
 use crate::container::console::hub;
 use crate::container::reboots::Reboots;
-use crate::container::seed::api::{self, Objects};
+use crate::container::seed::api;
 use crate::container::share::Shares;
 use crate::container::sizes::Sizes;
 use crate::hypervisor::Hypervisor;

@@ -7,9 +7,10 @@ use std::path::{Path, PathBuf};
 
 use common::FileError;
 use serde_json::{Value, json};
+use vmspec::manifest::{ManifestError, read};
 
 use crate::config::Config;
-use crate::manifest::{self, ManifestError, Verdict};
+use crate::manifest::{self, Verdict};
 
 /// More than a manifest may have is not read.
 const MAX_BYTES: u64 = (8 << 20) + 1;
@@ -49,7 +50,7 @@ pub fn files(config: &Config, files: &[PathBuf]) -> Result<Report, ValidateError
     for path in files {
         let text = text(path)?;
         let file = path.display().to_string();
-        let manifest = manifest::read(&text).map_err(|cause| ValidateError::Manifest { file: file.clone(), cause })?;
+        let manifest = read(&text).map_err(|cause| ValidateError::Manifest { file: file.clone(), cause })?;
         for pod in &manifest.pods {
             let verdict = manifest::judge(config, &manifest, pod);
             report.0.push(Judged { file: file.clone(), object: pod.object.clone(), verdict });

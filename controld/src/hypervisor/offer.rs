@@ -1,37 +1,16 @@
 //! What machines an emulator can make, by libvirt's word.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 use std::path::Path;
 
 use quick_xml::Reader;
 use quick_xml::events::{BytesStart, Event};
-use vmspec::Accelerator;
 use vmspec::error::{Error, Kind, Result};
 use vmspec::plan::MachineType;
+use vmspec::{Accelerator, Offer};
 
 use super::ffi::{Connection, INVALID_ARG, LibvirtError};
 use super::{DEFINE_DEADLINE, Hypervisor, QUICK_DEADLINE};
-
-/// What a machine of one type can be made with, from libvirt's domain capabilities.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct Offer {
-    /// The machine type with its version.
-    pub machine: String,
-    /// Modes of CPUs, as libvirt calls them: `host-passthrough`, `maximum`.
-    pub cpu_modes: BTreeSet<String>,
-    /// Named CPU models, and whether the accelerator has all that they are.
-    pub cpu_models: BTreeMap<String, bool>,
-    /// Buses of disks.
-    pub disk_buses: BTreeSet<String>,
-    /// Firmwares that libvirt finds by itself: `efi`.
-    pub firmwares: BTreeSet<String>,
-    /// Their files, among which libvirt chooses.
-    pub loaders: BTreeSet<String>,
-    /// Whether one of them can boot securely.
-    pub secure_boot: bool,
-    /// Whether a TPM can be emulated.
-    pub tpm: bool,
-}
 
 impl Hypervisor {
     /// What machines of a type `emulator` can make, or why it can make none.
@@ -80,12 +59,12 @@ fn offer_of(capabilities: &str) -> Option<Offer> {
         match reader.read_event().ok()? {
             Event::Start(start) => {
                 let element = Element::of(&start);
-                offer.begin(&open, &element);
+                begin(&mut offer, &open, &element);
                 open.push(element);
             }
-            Event::Empty(start) => offer.begin(&open, &Element::of(&start)),
+            Event::Empty(start) => begin(&mut offer, &open, &Element::of(&start)),
             Event::End(_) => drop(open.pop()),
-            Event::Text(text) => offer.text(&open, text.trim()),
+            Event::Text(text) => self::text(&mut offer, &open, text.trim()),
             Event::Eof => return (!offer.machine.is_empty()).then_some(offer),
             _ => {}
         }
@@ -141,42 +120,40 @@ impl Element {
     }
 }
 
-impl Offer {
-    fn begin(&mut self, open: &[Element], element: &Element) {
-        if element.tag == "mode" && element.there && open.last().is_some_and(|parent| parent.tag == "cpu") {
-            self.cpu_modes.insert(element.name.clone());
-        }
+/// What an element says that is empty, or begins.
+fn begin(offer: &mut Offer, open: &[Element], element: &Element) {
+    if element.tag == "mode" && element.there && open.last().is_some_and(|parent| parent.tag == "cpu") {
+        offer.cpu_modes.insert(element.name.clone());
     }
+}
 
-    fn text(&mut self, open: &[Element], text: &str) {
-        match open {
-            [root, machine] if root.tag == "domainCapabilities" && machine.tag == "machine" => {
-                text.clone_into(&mut self.machine);
-            }
-            [.., mode, model] if mode.is("mode", "custom") && model.tag == "model" => {
-                self.cpu_models.insert(text.to_owned(), model.there);
-            }
-            [.., disk, bus, value] if disk.tag == "disk" && bus.is("enum", "bus") && value.tag == "value" => {
-                self.disk_buses.insert(text.to_owned());
-            }
-            [.., os, firmware, value] if os.tag == "os" && firmware.is("enum", "firmware") && value.tag == "value" => {
-                self.firmwares.insert(text.to_owned());
-            }
-            [.., os, loader, value] if os.tag == "os" && loader.tag == "loader" && value.tag == "value" => {
-                self.loaders.insert(text.to_owned());
-            }
-            [.., tpm, backend, value]
-                if tpm.tag == "tpm" && backend.is("enum", "backendModel") && value.tag == "value" =>
-            {
-                self.tpm |= text == "emulator";
-            }
-            [.., loader, secure, value]
-                if loader.tag == "loader" && secure.is("enum", "secure") && value.tag == "value" =>
-            {
-                self.secure_boot |= text == "yes";
-            }
-            _ => {}
+/// What a text says.
+fn text(offer: &mut Offer, open: &[Element], text: &str) {
+    match open {
+        [root, machine] if root.tag == "domainCapabilities" && machine.tag == "machine" => {
+            text.clone_into(&mut offer.machine);
         }
+        [.., mode, model] if mode.is("mode", "custom") && model.tag == "model" => {
+            offer.cpu_models.insert(text.to_owned(), model.there);
+        }
+        [.., disk, bus, value] if disk.tag == "disk" && bus.is("enum", "bus") && value.tag == "value" => {
+            offer.disk_buses.insert(text.to_owned());
+        }
+        [.., os, firmware, value] if os.tag == "os" && firmware.is("enum", "firmware") && value.tag == "value" => {
+            offer.firmwares.insert(text.to_owned());
+        }
+        [.., os, loader, value] if os.tag == "os" && loader.tag == "loader" && value.tag == "value" => {
+            offer.loaders.insert(text.to_owned());
+        }
+        [.., tpm, backend, value] if tpm.tag == "tpm" && backend.is("enum", "backendModel") && value.tag == "value" => {
+            offer.tpm |= text == "emulator";
+        }
+        [.., loader, secure, value]
+            if loader.tag == "loader" && secure.is("enum", "secure") && value.tag == "value" =>
+        {
+            offer.secure_boot |= text == "yes";
+        }
+        _ => {}
     }
 }
 

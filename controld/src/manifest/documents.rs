@@ -1,8 +1,9 @@
 //! Every example of the documents is judged as `controld validate` judges a manifest: it becomes a machine.
 
 use serde_json::{Map, Value, json};
+use vmspec::manifest::read;
 
-use super::{judge, read};
+use super::judge;
 use crate::config::Config;
 
 const ANNOTATIONS: &str = include_str!("../../../docs/annotations.md");

@@ -5,15 +5,14 @@ use std::path::Path;
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use k8s_openapi::api::core::v1::{Container, FlexVolumeSource};
+use vmspec::draft::flexvolume::Wanted;
 use vmspec::error::{Error, Kind, Result};
-use vmspec::flexvolume::{DRIVER, FS_TYPE, FlexVolume, SECRET_OF_POD};
+use vmspec::flexvolume::{DRIVER, FS_TYPE, FlexVolume, SECRET_OF_POD, check_enabled};
+use vmspec::manifest::PodToBe;
 use vmspec::plan::{BlockDevice, DeviceNumber};
 use vmspec::settings::FlexvolumesConfig;
 
 use super::kubelet::volume_of;
-use super::read::PodToBe;
-use crate::container::flexvolume::check_enabled;
-use crate::container::plan::flexvolume::Wanted;
 
 /// Those that a container mounts.
 ///

@@ -4,19 +4,18 @@ use std::path::Path;
 
 use k8s_openapi::api::core::v1::Container;
 use vmspec::annotations::PodAnnotations;
+use vmspec::draft::guest::check_sysctls;
+use vmspec::draft::{Wishes, promise};
 use vmspec::error::Error;
+use vmspec::explain::Setting;
+use vmspec::manifest::{Manifest, PodToBe};
 use vmspec::settings::{Accel, Handler};
-use vmspec::{Accelerator, MachineId, SandboxConfig};
+use vmspec::{Accelerator, MachineId, SandboxConfig, host};
 
-use super::read::{Manifest, PodToBe};
 use super::{flexvolume, kubelet};
 use crate::api::cri::convert;
 use crate::config::Config;
-use crate::container::explain::Setting;
-use crate::container::plan::guest::check_sysctls;
-use crate::container::plan::{Wishes, promise};
 use crate::container::seed::api;
-use crate::container::{host_disks, raw_device};
 use crate::sandbox;
 
 /// Of a pod.
@@ -111,13 +110,13 @@ impl Verdict {
         for container in init.chain(&pod.spec.containers) {
             let made = convert::container_config(kubelet::container(pod, container)).and_then(|asked| {
                 let (id, node) = (MachineId::random(), &config.machine);
-                let asked = host_disks::as_devices(asked, sandbox, handler, |mount| {
+                let asked = host::as_devices(asked, sandbox, handler, |mount| {
                     let (at, node) = (&mount.container_path, Path::new(&mount.host_path));
                     let is_named = config.raw_devices.may_be(node);
                     let is_device = is_named || kubelet::is_block_device(pod, container, at);
                     // Where another path leads the node knows alone.
                     if is_device && !is_named && node.parent() == Some(Path::new("/dev")) {
-                        return Err(raw_device::unnamed(&raw_device::mounted_at(at), node, node));
+                        return Err(host::unnamed(&host::mounted_at(at), node, node));
                     }
                     Ok(is_device.then(|| mount.host_path.clone()))
                 })?;
@@ -153,9 +152,9 @@ mod tests {
 
     use proptest::prelude::*;
     use proptest::sample::select;
+    use vmspec::manifest::read;
 
     use super::*;
-    use crate::manifest::read;
 
     fn verdict(config: &str, text: &str) -> Verdict {
         let config = Config::parse(config).expect("parses").checked().expect("valid");

@@ -8,8 +8,7 @@ use k8s_openapi::api::core::v1::{Container, Volume, VolumeMount};
 use k8s_openapi::api::node::v1::RuntimeClass;
 use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
 use proto::cri;
-
-use super::read::PodToBe;
+use vmspec::manifest::PodToBe;
 
 /// The UID of a pod that there is not.
 pub(super) const UID: &str = "00000000-0000-0000-0000-000000000000";

@@ -14,6 +14,8 @@ use common::Reason;
 use super::Mount;
 use super::plan::{DiskFile, FileSystem, Monitor, NoMonitor, OnDisk};
 use super::words::words;
+use crate::error::{Error, Kind};
+use crate::settings::FlexvolumesConfig;
 
 /// The driver's name in pods.
 pub const DRIVER: &str = "virtlet/flexvolume_driver";
@@ -320,6 +322,19 @@ fn shown(text: &str) -> String {
     let cut: String = text.chars().take(MOST).collect();
     let more = if cut.len() < text.len() { "..." } else { "" };
     format!("`{}{more}`", cut.escape_debug())
+}
+
+/// # Errors
+/// When the node has no flexvolumes.
+pub fn check_enabled(config: &FlexvolumesConfig, name: &str) -> crate::error::Result<()> {
+    if config.enabled {
+        return Ok(());
+    }
+    let what = format!(
+        "volume \"{name}\" is a flexvolume (`{DRIVER}`), and this node has none: set `flexvolumes.enabled` of controld, or use an \
+         emptyDir as a disk or a block volume"
+    );
+    Err(Error::new(Kind::Denied, what))
 }
 
 #[cfg(test)]

@@ -4,12 +4,19 @@
 #![forbid(unsafe_code)]
 
 mod accelerator;
+pub mod agent;
 pub mod annotations;
+pub mod draft;
 pub mod error;
+pub mod explain;
 pub mod flexvolume;
+pub mod host;
 pub mod ids;
+pub mod manifest;
+mod offer;
 pub mod plan;
 mod pod;
+pub mod pod_dir;
 mod resources;
 pub mod seed;
 mod seed_kind;
@@ -19,6 +26,7 @@ pub mod yaml;
 
 pub use self::accelerator::Accelerator;
 pub use self::ids::{ContainerId, MachineId};
+pub use self::offer::Offer;
 pub use self::plan::Applied;
 pub use self::pod::{
     CommandConfig, ContainerConfig, Device, Mount, MountImage, NamespaceOptions, ProcessConfig, SandboxConfig,

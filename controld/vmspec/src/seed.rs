@@ -10,6 +10,7 @@
 mod devices;
 mod drive;
 mod env;
+mod guest_disks;
 mod hostname;
 mod image;
 mod join;
@@ -18,6 +19,7 @@ mod merge;
 mod mounts;
 mod network;
 mod sources;
+mod wishes;
 
 use std::fmt;
 
@@ -26,10 +28,12 @@ use proto::tap::PodNet;
 use serde_json::{Map, Value, json};
 use uuid::Uuid;
 
+pub use self::guest_disks::{guest_device, guest_disks};
 pub use self::merge::merge;
 pub use self::mounts::{GuestDisk, GuestMount};
 pub use self::network::off_subnet;
 pub use self::sources::{MAX_FILE, Sources, Volume, VolumeFile};
+pub use self::wishes::{FOR_US, Objects, TOKEN, Wishes, config_volume, is_for_us};
 pub use super::seed_kind::{ConfigDelivery, NetworkConfig, SeedKind};
 use crate::annotations::{Format, PodAnnotations, UserData};
 

@@ -3,9 +3,10 @@
 use proto::agent::Stream;
 use streaming::{ExecRequest, Input, Otherwise, Output, ResizeEvents, Session, SessionError};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+use vmspec::agent::FIRST_SIZE;
 use vmspec::error::{Error, Kind};
 
-use crate::container::agents::{self, Agents, Command, Event, FIRST_SIZE, Process};
+use crate::container::agents::{self, Agents, Command, Event, Process};
 use crate::model::Container;
 use crate::store::Store;
 

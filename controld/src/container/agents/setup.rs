@@ -1,4 +1,4 @@
-//! What our agent in a guest is told of the guest, and the command that the machine is for.
+//! Tells our agent in a guest of the guest, and of the command that the machine is for ([`vmspec::agent`] says what).
 //!
 //! It is told at each greeting, before anything else, so that whatever is started in the guest finds it so. A task keeps a
 //! connection to the agent of each such machine: an agent that starts is greeted at once, whether or not anybody wants something
@@ -8,65 +8,22 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
-use nix::libc::SIGTERM;
-use proto::agent::{Disk, Main, Message, Mount, Setup, Start};
+use proto::agent::{Message, Setup};
 use tokio::time::{Instant, sleep};
 use tokio_util::sync::CancellationToken;
 use tracing::Instrument as _;
+use vmspec::MachineId;
 use vmspec::error::{Error, Kind, Result};
-use vmspec::plan::{Disk as PlannedDisk, Guest, MachinePlan, Share, SharedMount};
-use vmspec::{ContainerConfig, MachineId};
 
 use super::link::Link;
 use super::process::Process;
 use super::shared::ANSWER_DEADLINE;
-use super::{Agents, Command, FIRST_SIZE, Machine, NOT_THERE, our_socket};
+use super::{Agents, Command, Machine, NOT_THERE, our_socket};
 use crate::model::Container;
 
 /// When a connection that was lost, or could not be made, is made anew: at first, and at the latest for a guest that
 /// lets none live.
 const AGAIN: [Duration; 2] = [Duration::from_secs(1), Duration::from_secs(60)];
-
-/// What the agent of a container's guest is told; `None` if nothing.
-#[must_use]
-pub fn setup_of(guest: &Guest, share: Option<&Share>, disks: Vec<Disk>, config: &ContainerConfig) -> Option<Setup> {
-    if guest.is_empty() && share.is_none() && disks.is_empty() {
-        return None;
-    }
-    let main = guest.command.as_ref().map(|command| {
-        let start = Start {
-            stdin: config.stdin,
-            tty: config.tty.then_some(FIRST_SIZE),
-            ..config.process.start(command.argv.clone())
-        };
-        let stop_signal = u8::try_from(SIGTERM).unwrap_or_default();
-        Main { start, read_only_root: command.read_only_root, stop_signal }
-    });
-    let sysctls = guest.sysctls.iter().map(|(name, value)| format!("{name}={value}")).collect();
-    let mount =
-        |(entry, mount): (u16, &SharedMount)| Mount { entry, path: mount.path.clone(), read_only: mount.read_only };
-    let mounts = (0..).zip(share.iter().flat_map(|share| &share.mounts)).map(mount).collect();
-    Some(Setup { sysctls, main, mounts, resolver: guest.resolver.clone(), disks })
-}
-
-/// What it is told of the disks beside the root disk.
-#[must_use]
-pub fn disks_of(plan: &MachinePlan) -> Vec<Disk> {
-    plan.disks.iter().map(planned).collect()
-}
-
-/// What it is told of a disk.
-#[must_use]
-pub fn planned(disk: &PlannedDisk) -> Disk {
-    let file_system = disk.file_system().to_owned();
-    Disk { file_system, partition: disk.partition(), ..link(disk.serial.as_str(), &disk.path, disk.read_only) }
-}
-
-/// A disk that the guest sees as a link.
-#[must_use]
-pub fn link(serial: &str, path: &str, read_only: bool) -> Disk {
-    Disk { serial: serial.to_owned(), path: path.to_owned(), read_only, ..Disk::default() }
-}
 
 impl Agents {
     /// Has a machine's agent told how its guest is to be, now and after each boot; again is fine.

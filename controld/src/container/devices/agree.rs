@@ -10,10 +10,11 @@ use std::fmt::Display;
 
 use proto::tap::PodNet;
 use vmspec::error::{Error, Kind, Result};
+use vmspec::host::check_handler;
 use vmspec::plan::{Memory, Passed, PassedDevice};
 use vmspec::settings::Handler;
 
-use super::{Found, Held, check_handler};
+use super::{Found, Held};
 
 /// Variables that hold addresses. Those that end with [`INFO`] hold JSON about them.
 const ALLOCATED: [&str; 2] = ["PCIDEVICE_", "PCI_RESOURCE_"];

@@ -15,7 +15,7 @@ use tokio::sync::Semaphore;
 use tokio::time::{sleep, timeout};
 use vmspec::annotations::{PodAnnotations, Source};
 use vmspec::error::{Error, Kind, Result};
-use vmspec::seed::{Volume, VolumeFile};
+use vmspec::seed::{Objects, Volume, VolumeFile};
 
 use crate::cluster::access;
 
@@ -28,9 +28,6 @@ static CLIENTS: Semaphore = Semaphore::const_new(4);
 const FIRST_PAUSE: Duration = Duration::from_millis(500);
 /// Kubernetes gives files of a ConfigMap or Secret this mode.
 const MODE: u32 = 0o644;
-
-/// What a pod's annotations name of the API, as it was read.
-pub(in crate::container) type Objects = BTreeMap<Source, Volume>;
 
 /// That a node has a way to the API, if annotations name anything of it.
 ///

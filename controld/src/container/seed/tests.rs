@@ -4,7 +4,9 @@ use std::os::unix::fs::symlink;
 use proto::tap::{Dns, PodNet};
 use tempfile::TempDir;
 use vmspec::ProcessConfig;
-use vmspec::plan::{BlockDevice, DeviceNumber, DiskFile, DiskSource, FileSystem};
+use vmspec::annotations::PodAnnotations;
+use vmspec::seed::{Objects, TOKEN};
+use vmspec::settings::Handler;
 
 use super::*;
 
@@ -62,7 +64,7 @@ fn made(container: &ContainerConfig, pairs: &[(&str, &str)]) -> Result<Seed> {
         sandbox: &sandbox,
         container,
         annotations: &annotations,
-        objects: &api::Objects::new(),
+        objects: &Objects::new(),
         handler: &handler,
         net: &net,
         share: None,
@@ -157,25 +159,6 @@ fn copies_are_of_what_the_guest_is_to_see_and_of_nothing_that_lapses() {
         assert!(!text.contains(not), "{not} in {text}");
     }
     assert_eq!(user_data(&made(&kubelet.container(), &[]).expect("seed")), "#cloud-config\n");
-}
-
-#[test]
-fn a_disk_is_known_by_the_link_that_udev_makes_on_its_bus() {
-    let device = BlockDevice { node: "/dev/vdb".into(), number: DeviceNumber { major: 252, minor: 16 } };
-    let file = DiskFile { dir: "/pods/scratch".into(), size: 1 << 30, file_system: Some(FileSystem::Ext4) };
-    let disks = [("testpvc", DiskSource::Block(device)), ("scratch", DiskSource::File(file))].map(|(name, source)| {
-        Disk { serial: Serial::of_name(name), source, path: format!("/{name}"), read_only: false }
-    });
-    for (bus, prefix) in [
-        (DiskBus::Virtio, "virtio-"),
-        (DiskBus::Scsi, "scsi-0QEMU_QEMU_HARDDISK_"),
-        (DiskBus::Sata, "ata-QEMU_HARDDISK_"),
-    ] {
-        let [volume, file] = &guest_disks(&disks, bus)[..] else { panic!("two disks") };
-        assert_eq!((&*volume.link, volume.file_system), (&*format!("/dev/disk/by-id/{prefix}testpvc"), ""));
-        assert_eq!((&*file.link, file.file_system), (&*format!("/dev/disk/by-id/{prefix}scratch"), "ext4"));
-        assert_eq!(*volume, guest_device(&disks[0].serial, "/testpvc", false, bus));
-    }
 }
 
 #[test]

@@ -1,4 +1,4 @@
-//! Settings of runtime handlers: what the machines of their pods are. Where their images come from is [`controld::config::images`]'s.
+//! Settings of runtime handlers: what the machines of their pods are.
 
 use std::collections::BTreeMap;
 

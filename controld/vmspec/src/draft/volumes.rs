@@ -1,9 +1,8 @@
 //! How a guest has the volumes of its pod: as disks, or by a share. Pure, as the rest of the plan.
 
-use vmspec::error::Result;
-use vmspec::plan::{Disk, Hardware, Share};
-
 use super::{Wishes, disks, emptydir, flexvolume, image_volumes, share, size};
+use crate::error::Result;
+use crate::plan::{Disk, Hardware, Share};
 
 /// A guest's volumes.
 #[derive(Debug, Clone)]
@@ -50,12 +49,11 @@ impl Volumes {
 
 #[cfg(test)]
 mod tests {
-    use vmspec::annotations::PodAnnotations;
-    use vmspec::settings::{Handler, MachineConfig};
-    use vmspec::{Accelerator, ContainerConfig, MachineId, Mount, SandboxConfig};
-
     use super::*;
-    use crate::container::seed::TOKEN;
+    use crate::annotations::PodAnnotations;
+    use crate::seed::TOKEN;
+    use crate::settings::{Handler, MachineConfig};
+    use crate::{Accelerator, ContainerConfig, MachineId, Mount, SandboxConfig};
 
     fn mount(kind: &str, name: &str, path: &str) -> Mount {
         let host_path = format!("/var/lib/kubelet/pods/u/volumes/kubernetes.io~{kind}/{name}");

@@ -1,95 +1,27 @@
-//! Which mounts of a container are the pod's own, and which are the node's.
+//! Where the `subPath`s of a pod lead that its guest is to see: into a volume of the pod's, or to what is the node's.
 //!
-//! kubelet has a directory for each pod, `pods/UID`, and what it makes for the pod is below that. So is a `subPath`, whatever volume it is of: kubelet binds
-//! it to `pods/UID/volume-subpaths/VOLUME/CONTAINER/N`. A `hostPath` has no directory of its own there, and what is bound is the node's.
+//! kubelet binds each to a directory of the pod's, whatever volume it is of, so the kernel alone says what is there.
 
-use std::ffi::{OsStr, OsString};
+use std::ffi::OsStr;
 use std::fs;
-use std::path::{Component, Path, PathBuf};
+use std::path::{Path, PathBuf};
 
 use procfs::process::{MountInfo, Process};
+use vmspec::SandboxConfig;
 use vmspec::error::{Error, Kind, Result};
+use vmspec::host::{check_policy, policy};
 use vmspec::plan::{HostPath, SharedMount};
+use vmspec::pod_dir::subpath;
 use vmspec::settings::MachineDefaults;
-use vmspec::{Mount, SandboxConfig};
 
 /// The plugin whose directory of a volume has a mount in it.
 const CSI: &str = "kubernetes.io~csi";
-/// What kubelet calls the directory of the pods' directories.
-const PODS: &str = "pods";
-/// What kubelet calls a pod's hosts file, in the pod's directory.
-pub(super) const HOSTS_FILE: &str = "etc-hosts";
-
-/// Whether a path is below the directory of the pod with this UID.
-#[must_use]
-pub(super) fn is_below(path: &str, uid: &str) -> bool {
-    below(path, uid).is_some()
-}
-
-/// Whether a path is a volume of the pod with this UID, which a plugin of kubelet's made, as `kubernetes.io~secret`.
-#[must_use]
-pub(super) fn is_volume(path: &str, uid: &str, plugin: &str, volume: &str) -> bool {
-    below(path, uid).is_some_and(|(_, rest)| rest == ["volumes", plugin, volume])
-}
-
-/// Whether a path is a block volume of the pod with this UID: kubelet has links to those in the pod's directory.
-#[must_use]
-pub(super) fn is_block_volume(path: &str, uid: &str) -> bool {
-    below(path, uid).is_some_and(|(_, rest)| rest.first().is_some_and(|first| *first == "volumeDevices"))
-}
-
-/// The directory of the pod with this UID, if a path is what kubelet mounts at `/etc/hosts`: a file there.
-#[must_use]
-pub(super) fn of_hosts_file(path: &str, uid: &str) -> Option<PathBuf> {
-    let (dir, rest) = below(path, uid)?;
-    (rest == [HOSTS_FILE]).then_some(dir)
-}
-
-/// The directory of the pod, and what follows it.
-fn below<'a>(path: &'a str, uid: &str) -> Option<(PathBuf, Vec<&'a OsStr>)> {
-    let path = Path::new(path);
-    if uid.is_empty() || path.components().any(|part| part == Component::ParentDir) {
-        return None;
-    }
-    let parts: Vec<_> = path.components().map(Component::as_os_str).collect();
-    let at = parts.windows(2).position(|pair| pair == [PODS, uid])?;
-    let (dir, rest) = parts.split_at(at + 2);
-    Some((dir.iter().collect(), rest.to_vec()))
-}
-
-/// What kubelet makes for a pod is below the pod's own directory; all else is the node's. A `subPath` is for [`check_subpaths`].
-///
-/// # Errors
-/// When the handler does not allow it.
-pub(super) fn check_host_path(mount: &Mount, sandbox: &SandboxConfig, defaults: &MachineDefaults) -> Result<()> {
-    if is_below(&mount.host_path, &sandbox.uid) {
-        return Ok(());
-    }
-    check_policy(&mount.container_path, mount.readonly, sandbox, defaults)
-}
-
-fn policy(defaults: &MachineDefaults) -> HostPath {
-    defaults.host_path.get().copied().unwrap_or(HostPath::Allow)
-}
-
-/// What a handler says of a mount of the node's.
-fn check_policy(at: &str, read_only: bool, sandbox: &SandboxConfig, defaults: &MachineDefaults) -> Result<()> {
-    let why = match policy(defaults) {
-        HostPath::Allow => return Ok(()),
-        HostPath::Readonly if read_only => return Ok(()),
-        HostPath::Readonly => "may be read-only alone; set `readOnly`",
-        HostPath::Deny => "is not allowed; use another volume",
-    };
-    let handler = &sandbox.runtime_handler;
-    let what = format!("volume mount at `{at}`: a `hostPath` {why} (runtime handler `{handler}`, `host_path`)");
-    Err(Error::new(Kind::Denied, what))
-}
 
 /// Holds each `subPath` of a `hostPath` that a guest is to see to what the handler says of those. Blocks.
 ///
 /// # Errors
 /// When one is not allowed, or the kernel does not say what is mounted.
-pub(super) fn check_subpaths(
+pub(in crate::container) fn check_subpaths(
     mounts: &[SharedMount],
     sandbox: &SandboxConfig,
     defaults: &MachineDefaults,
@@ -114,15 +46,6 @@ pub(super) fn check_subpaths(
         }
     }
     Ok(())
-}
-
-/// The pod's directory and the volume, if a path is what kubelet has bound a `subPath` to.
-fn subpath(path: &str, uid: &str) -> Option<(PathBuf, OsString)> {
-    let (dir, rest) = below(path, uid)?;
-    match rest.as_slice() {
-        [first, volume, ..] if *first == "volume-subpaths" => Some((dir, (*volume).to_owned())),
-        _ => None,
-    }
 }
 
 /// Where a volume of this name may be: the directory that its plugin has, or what a CSI driver has mounted in that. No link is followed below
@@ -166,33 +89,11 @@ fn place<'a>(path: &Path, mounted: &'a [MountInfo]) -> Option<(&'a str, PathBuf)
 mod tests {
     use procfs::FromRead as _;
     use procfs::process::MountInfos;
+    use vmspec::settings::Given;
 
     use super::*;
 
     const DIR: &str = "/var/lib/kubelet/pods/u";
-
-    #[test]
-    fn a_pods_directory_is_known_by_its_uid() {
-        for (path, so) in [
-            ("/var/lib/kubelet/pods/u/volumes/kubernetes.io~secret/s", true),
-            ("/elsewhere/pods/u/x", true),
-            ("/var/lib/kubelet/pods/w/volumes/kubernetes.io~secret/s", false),
-            ("/var/lib/kubelet/pods/u/../w/volumes/kubernetes.io~secret/s", false),
-            ("/srv", false),
-        ] {
-            assert_eq!(is_below(path, "u"), so, "{path}");
-            assert!(!is_below(path, ""), "{path}");
-        }
-        let secret = "/var/lib/kubelet/pods/u/volumes/kubernetes.io~secret/s";
-        assert!(is_volume(secret, "u", "kubernetes.io~secret", "s"));
-        assert!(!is_volume(secret, "w", "kubernetes.io~secret", "s"));
-        assert!(!is_volume(&format!("{secret}/s"), "u", "kubernetes.io~secret", "s"));
-        assert!(!is_volume("/srv/kubernetes.io~secret/s", "u", "kubernetes.io~secret", "s"));
-        assert_eq!(of_hosts_file("/var/lib/kubelet/pods/u/etc-hosts", "u"), Some(DIR.into()));
-        for other in ["/var/lib/kubelet/pods/w/etc-hosts", "/var/lib/kubelet/pods/u/a/etc-hosts", "/etc/hosts"] {
-            assert_eq!(of_hosts_file(other, "u"), None, "{other}");
-        }
-    }
 
     #[test]
     fn a_subpath_is_of_the_volume_that_it_lies_in_whatever_that_is_called() {
@@ -236,8 +137,7 @@ mod tests {
             let host_path = pod.join(name).display().to_string();
             let (source, path) = (host_path.into(), "/data".into());
             let mount = SharedMount { source, path, read_only: readonly, recursive: false, follows: false };
-            let defaults =
-                MachineDefaults { host_path: vmspec::settings::Given::Value(policy), ..MachineDefaults::default() };
+            let defaults = MachineDefaults { host_path: Given::Value(policy), ..MachineDefaults::default() };
             check_subpaths(&[mount], &sandbox, &defaults)
         };
         // The volume's user makes what is in it look like a driver's.

@@ -1,17 +1,16 @@
-//! Which flexvolumes of a pod are disks of its machine. Pure; what they are is read by [`crate::container::flexvolume`].
+//! Which flexvolumes of a pod are disks of its machine. Pure; what they are, the node says.
 
 use std::path::{Path, PathBuf};
 
-use vmspec::error::{Error, Kind, Result};
-use vmspec::flexvolume::{FlexVolume, name_of};
-use vmspec::plan::{BlockDevice, Disk, DiskFile, DiskSource, Hardware, MountedDevice, RbdImage, Serial};
-use vmspec::{ContainerConfig, SandboxConfig};
-
 use super::{as_disk, disks};
+use crate::error::{Error, Kind, Result};
+use crate::flexvolume::{FlexVolume, name_of};
+use crate::plan::{BlockDevice, Disk, DiskFile, DiskSource, Hardware, MountedDevice, RbdImage, Serial};
+use crate::{ContainerConfig, SandboxConfig};
 
 /// A flexvolume that has been looked at.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct Wanted {
+pub struct Wanted {
     /// The pod's name of it.
     name: String,
     source: DiskSource,
@@ -22,7 +21,7 @@ impl Wanted {
     ///
     /// # Errors
     /// Those of `device`.
-    pub(crate) fn of(
+    pub fn of(
         name: &str,
         dir: &Path,
         volume: FlexVolume,
@@ -92,10 +91,9 @@ fn refused(what: &str) -> Error {
 
 #[cfg(test)]
 mod tests {
-    use vmspec::Mount;
-    use vmspec::plan::{DeviceNumber, DiskBus, FileSystem, OnDisk};
-
     use super::*;
+    use crate::Mount;
+    use crate::plan::{DeviceNumber, DiskBus, FileSystem, OnDisk};
 
     const DIR: &str = "/var/lib/kubelet/pods/u/volumes/virtlet~flexvolume_driver";
 

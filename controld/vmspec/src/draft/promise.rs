@@ -3,32 +3,33 @@
 
 use proto::tap::{Dns, PodNet};
 use uuid::Uuid;
-use vmspec::error::Result;
-use vmspec::plan::Passed;
 
 use super::{Draft, Wishes};
-use crate::container::explain::{Made, Root, Said, Setting, explain};
-use crate::container::seed::{self, api};
+use crate::error::Result;
+use crate::explain::{Made, Root, Said, Setting, explain};
+use crate::plan::Passed;
+use crate::seed;
 
 /// What it would have.
 ///
 /// # Errors
 /// When no node would make it.
-pub(crate) fn promise(wishes: Wishes<'_>) -> Result<Vec<Setting>> {
+pub fn promise(wishes: Wishes<'_>) -> Result<Vec<Setting>> {
     let Wishes { sandbox, container, annotations, handler, .. } = wishes;
     let draft = Draft::of(wishes)?;
-    seed::check_unread(seed::Wishes {
+    let wishes = seed::Wishes {
         sandbox,
         container,
         annotations,
-        objects: &api::Objects::new(),
+        objects: &seed::Objects::new(),
         handler,
         // Which NICs the pod would have, only its plugins know.
         net: &PodNet { netns: "/run/netns/x".into(), nics: Vec::new(), dns: Dns::default() },
         share: draft.share(),
         disks: &draft.guest_disks(),
         instance: draft.persistent_root().map(|_| Uuid::nil()),
-    })?;
+    };
+    wishes.check_unread()?;
     let made = Made {
         cpus: draft.cpus,
         memory: draft.memory,

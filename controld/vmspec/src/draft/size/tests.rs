@@ -1,6 +1,5 @@
-use vmspec::plan::{Disk, DiskBus, DiskFile, DiskSource, Extras, Firmware, Graphics, Hardware, Serial, Share};
-
 use super::*;
+use crate::plan::{Disk, DiskBus, DiskFile, DiskSource, Extras, Firmware, Graphics, Hardware, Serial, Share};
 
 #[derive(Debug, PartialEq, Eq)]
 struct Size {
@@ -261,13 +260,13 @@ fn a_handler_gives_the_size_that_nothing_else_says() {
 }
 
 fn plan() -> MachinePlan {
-    let root = vmspec::plan::RootDisk { overlay: "/r".into(), images: Vec::new(), persistent: None };
+    let root = crate::plan::RootDisk { overlay: "/r".into(), images: Vec::new(), persistent: None };
     MachinePlan {
         passed: Default::default(),
-        guest: vmspec::plan::Guest::default(),
+        guest: crate::plan::Guest::default(),
         share: None,
         disks: Vec::new(),
-        id: vmspec::MachineId::from(uuid::Uuid::nil()),
+        id: crate::MachineId::from(uuid::Uuid::nil()),
         domain: "vm".into(),
         cpus: Cpus { boot: 1, max: 3 },
         memory: Memory { boot: 400 * MIB, max: 800 * MIB },

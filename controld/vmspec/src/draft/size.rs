@@ -8,12 +8,13 @@ mod qemu_part;
 mod tests;
 
 use qemu_part::QemuPart;
-use vmspec::settings::{MachineConfig, MachineDefaults};
 
 pub(super) use qemu_part::Parts;
-use vmspec::error::{Error, Kind, Result};
-use vmspec::plan::{Cpus, MachinePlan, Memory};
-use vmspec::{Accelerator, Applied, HugePages, Resources};
+
+use crate::error::{Error, Kind, Result};
+use crate::plan::{Cpus, MachinePlan, Memory};
+use crate::settings::{MachineConfig, MachineDefaults};
+use crate::{Accelerator, Applied, HugePages, Resources};
 
 const MIB: u64 = 1 << 20;
 /// The page size that guest memory is a multiple of.
@@ -21,19 +22,19 @@ const GRAIN: u64 = 2 * MIB;
 
 /// What a machine is to have.
 #[derive(Debug, Clone, Copy, Default)]
-pub(super) struct Wanted<'a> {
+pub struct Wanted<'a> {
     /// The container's limits.
-    pub(super) resources: Option<&'a Resources>,
+    pub resources: Option<&'a Resources>,
     /// Memory that the pod has beside them, in bytes.
-    pub(super) overhead: u64,
+    pub overhead: u64,
     /// Virtual CPUs by annotation.
-    pub(super) vcpus: Option<u16>,
+    pub vcpus: Option<u16>,
     /// Most virtual CPUs, by annotation.
-    pub(super) max_vcpus: Option<u16>,
+    pub max_vcpus: Option<u16>,
     /// Most guest memory, by annotation, in bytes.
-    pub(super) max_memory: Option<u64>,
+    pub max_memory: Option<u64>,
     /// What the pod's runtime handler gives where nothing else is said.
-    pub(super) handler: Option<&'a MachineDefaults>,
+    pub handler: Option<&'a MachineDefaults>,
 }
 
 /// The vCPUs of a machine: the CPU limit rounded up unless an annotation says otherwise.
@@ -94,7 +95,7 @@ fn below(what: &str, max: u64, boots: &str) -> Error {
 /// What a machine of `plan` that runs with `now` has with other resources. `before` is the memory limit that it has `now`.
 ///
 /// vCPUs are not taken away: the guest may not let go of them, and the quota holds it all the same.
-pub(super) fn again(
+pub fn again(
     plan: &MachinePlan,
     now: Applied,
     before: i64,

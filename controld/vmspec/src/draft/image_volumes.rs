@@ -1,29 +1,28 @@
-//! Which volumes of a pod are images, and what its guest knows them by. Pure: the images are looked up by
-//! [`crate::container::image_volumes`].
+//! Which volumes of a pod are images, and what its guest knows them by. Pure: the images are looked up in the
+//! node's store.
 
 use std::path::Path;
 
-use vmspec::error::{Error, Kind, Result, image_volume};
-use vmspec::plan::{Disk, DiskBus, DiskImage, DiskSource, Hardware, Serial};
-use vmspec::{ContainerConfig, Mount};
-
 use super::disks::{self, TAKEN};
 use super::share::BIDIRECTIONAL;
-use crate::container::seed::is_for_us;
+use crate::error::{Error, Kind, Result, image_volume};
+use crate::plan::{Disk, DiskBus, DiskImage, DiskSource, Hardware, Serial};
+use crate::seed::is_for_us;
+use crate::{ContainerConfig, Mount};
 
 /// A disk whose image was not looked up.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(in crate::container) struct Wanted {
+pub struct Wanted {
     pub(super) serial: Serial,
     /// In the guest.
-    pub(in crate::container) path: String,
+    pub path: String,
     /// As named in the request.
-    pub(in crate::container) image: String,
+    pub image: String,
 }
 
 impl Wanted {
     /// The disk, with this image. What a guest is told of it is the same with each.
-    pub(in crate::container) fn disk(&self, image: DiskImage) -> Disk {
+    pub fn disk(&self, image: DiskImage) -> Disk {
         let (serial, path) = (self.serial.clone(), self.path.clone());
         Disk { serial, source: DiskSource::Image(image), path, read_only: true }
     }
@@ -85,9 +84,8 @@ fn refused(at: &str, why: &str) -> Error {
 
 #[cfg(test)]
 mod tests {
-    use vmspec::MountImage;
-
     use super::*;
+    use crate::MountImage;
 
     fn mount(path: &str) -> Mount {
         let image = Some(MountImage { image: "images.example.com/models".into(), ..MountImage::default() });

@@ -2,22 +2,22 @@
 
 use std::path::Path;
 
-use vmspec::annotations::PodAnnotations;
-use vmspec::error::{Error, Kind, Result};
-use vmspec::plan::{OnImageChange, RootDevice, RootLifetime};
-use vmspec::settings::Handler;
-use vmspec::{ContainerConfig, Device};
+use crate::annotations::PodAnnotations;
+use crate::error::{Error, Kind, Result};
+use crate::plan::{OnImageChange, RootDevice, RootLifetime};
+use crate::settings::Handler;
+use crate::{ContainerConfig, Device};
 
 /// What the guest knows as the place of its root disk, and no other.
 const ROOT: &str = "/";
 
 /// A root disk whose device has not been looked at.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(in crate::container) struct Wanted {
+pub struct Wanted {
     /// On the node.
-    pub(in crate::container) host_path: String,
-    pub(in crate::container) on_image_change: OnImageChange,
-    pub(in crate::container) as_is: bool,
+    pub host_path: String,
+    pub on_image_change: OnImageChange,
+    pub as_is: bool,
 }
 
 /// Whether a device is the root disk.
@@ -75,9 +75,8 @@ fn invalid(what: &str) -> Error {
 
 #[cfg(test)]
 mod tests {
-    use vmspec::Mount;
-
     use super::*;
+    use crate::Mount;
 
     fn device(path: &str, read_only: bool) -> Device {
         Device { host_path: "/var/lib/kubelet/x/pvc-1".into(), container_path: path.into(), read_only }

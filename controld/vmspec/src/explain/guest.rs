@@ -1,11 +1,10 @@
 //! What the guest is told, and what in it does what its pod wants. Contents are not shown: they may be what the pod's user wants kept.
 
-use vmspec::Mount;
-use vmspec::annotations::{EmptyDirDisk, PodAnnotations};
-use vmspec::plan::Share;
-use vmspec::seed::{ConfigDelivery, SeedKind};
-
 use super::{List, MIB, Said, given};
+use crate::Mount;
+use crate::annotations::{EmptyDirDisk, PodAnnotations};
+use crate::plan::Share;
+use crate::seed::{ConfigDelivery, SeedKind};
 
 /// The seed, and what goes into it.
 pub(super) fn seed(list: &mut List<'_>, said: Said<'_>) {

@@ -2,10 +2,9 @@
 
 use std::path::Path;
 
-use vmspec::Mount;
-use vmspec::plan::{DiskBus, Hardware, Serial};
-
 use super::disks::{TAKEN, is_place};
+use crate::Mount;
+use crate::plan::{DiskBus, Hardware, Serial};
 
 /// The serial of the disk of `volume`, which the pod mounts as `mount`. Others have serials that are `taken`.
 ///

@@ -1,14 +1,14 @@
 //! What the agent in a guest is told.
 
 use proto::agent::{Frame, Message, encode};
-use vmspec::annotations::PodAnnotations;
-use vmspec::error::{Error, Kind, Result};
-use vmspec::plan::{Disk, Guest, GuestCommand, Share};
-use vmspec::settings::{Handler, MachineDefaults};
-use vmspec::{ContainerConfig, SandboxConfig};
 
 use super::disks;
-use crate::container::agents::{link, planned, setup_of};
+use crate::agent::{link, planned, setup_of};
+use crate::annotations::PodAnnotations;
+use crate::error::{Error, Kind, Result};
+use crate::plan::{Disk, Guest, GuestCommand, Share};
+use crate::settings::{Handler, MachineDefaults};
+use crate::{ContainerConfig, SandboxConfig};
 
 /// What the agent in a container's guest is told.
 ///
@@ -56,11 +56,7 @@ pub(super) fn of(
 ///
 /// # Errors
 /// When there is one, and no guest is known to have it.
-pub(crate) fn check_sysctls(
-    sandbox: &SandboxConfig,
-    annotations: &PodAnnotations,
-    defaults: &MachineDefaults,
-) -> Result<()> {
+pub fn check_sysctls(sandbox: &SandboxConfig, annotations: &PodAnnotations, defaults: &MachineDefaults) -> Result<()> {
     let of_the_guest = sandbox.sysctls.keys().find(|name| !is_of_the_network(name));
     match of_the_guest.filter(|_| !defaults.has_agent(annotations)) {
         None => Ok(()),
@@ -76,7 +72,7 @@ pub(crate) fn check_sysctls(
 }
 
 /// Whether a sysctl is one of a network namespace.
-pub(crate) fn is_of_the_network(name: &str) -> bool {
+pub fn is_of_the_network(name: &str) -> bool {
     name.starts_with("net.") || name.starts_with("net/")
 }
 
@@ -84,9 +80,8 @@ pub(crate) fn is_of_the_network(name: &str) -> bool {
 mod tests {
     use std::collections::BTreeMap;
 
-    use vmspec::CommandConfig;
-
     use super::*;
+    use crate::CommandConfig;
 
     fn handler(guest_agent: bool, run_command: bool) -> Handler {
         Handler { name: "lab".into(), defaults: MachineDefaults { guest_agent, run_command, ..Default::default() } }

@@ -2,54 +2,50 @@
 
 mod as_disk;
 mod disk_limit;
-pub(super) mod disks;
+pub mod disks;
 mod emptydir;
-pub(crate) mod flexvolume;
-pub(crate) mod guest;
-pub(super) mod hardware;
-pub(super) mod image_volumes;
-pub(super) mod persistent;
+pub mod flexvolume;
+pub mod guest;
+pub mod hardware;
+pub mod image_volumes;
+pub mod persistent;
 mod promise;
-pub(in crate::container) mod share;
-mod size;
+mod share;
+pub mod size;
 mod volumes;
 
 use std::path::Path;
 
-use vmspec::annotations::PodAnnotations;
-use vmspec::error::{Error, Result};
-use vmspec::ids::domain_name;
-use vmspec::plan::{Cgroup, Cpus, Disk, DiskImage, Guest, Hardware, MachinePlan, Memory, Passed, RootDisk, Share};
-use vmspec::seed::GuestDisk;
-use vmspec::settings::{Handler, MachineConfig};
-use vmspec::{Accelerator, Applied, ContainerConfig, MachineId, Resources, SandboxConfig};
-
-pub(crate) use self::promise::promise;
+pub use self::promise::promise;
 use self::volumes::Volumes;
-use crate::container::seed::{guest_device, guest_disks};
-use crate::hypervisor::Offer;
-use crate::model::Container;
+use crate::annotations::PodAnnotations;
+use crate::error::{Error, Result};
+use crate::ids::domain_name;
+use crate::plan::{Cgroup, Cpus, Disk, DiskImage, Guest, Hardware, MachinePlan, Memory, Passed, RootDisk, Share};
+use crate::seed::{GuestDisk, guest_device, guest_disks};
+use crate::settings::{Handler, MachineConfig};
+use crate::{Accelerator, ContainerConfig, MachineId, Offer, SandboxConfig};
 
 /// What a plan is made from, beside its root disk.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Wishes<'a> {
-    pub(crate) id: MachineId,
-    pub(crate) sandbox: &'a SandboxConfig,
-    pub(crate) container: &'a ContainerConfig,
-    pub(crate) annotations: &'a PodAnnotations,
+pub struct Wishes<'a> {
+    pub id: MachineId,
+    pub sandbox: &'a SandboxConfig,
+    pub container: &'a ContainerConfig,
+    pub annotations: &'a PodAnnotations,
     /// Those that the container mounts.
-    pub(crate) flexvolumes: &'a [flexvolume::Wanted],
+    pub flexvolumes: &'a [flexvolume::Wanted],
     /// The pod's runtime handler.
-    pub(crate) handler: &'a Handler,
+    pub handler: &'a Handler,
     /// What the emulator has for machines of its type, if it was asked.
-    pub(crate) offer: Option<&'a Offer>,
-    pub(crate) accel: Accelerator,
-    pub(crate) node: &'a MachineConfig,
+    pub offer: Option<&'a Offer>,
+    pub accel: Accelerator,
+    pub node: &'a MachineConfig,
 }
 
 /// All of a plan but the disks, which are not looked for until the rest of it is known to be possible.
 #[derive(Debug, Clone)]
-pub(super) struct Draft {
+pub struct Draft {
     id: MachineId,
     cpus: Cpus,
     memory: Memory,
@@ -66,23 +62,6 @@ pub(super) struct Draft {
     flexvolumes: Vec<Disk>,
 }
 
-/// What a container's machine that runs has with other resources.
-///
-/// # Errors
-/// When it cannot have that without a restart.
-pub(super) fn resized(
-    container: &Container,
-    resources: &Resources,
-    overhead: u64,
-    annotations: &PodAnnotations,
-    accel: Accelerator,
-    node: &MachineConfig,
-) -> Result<Applied> {
-    let before = container.config.resources.as_ref().map(|resources| resources.memory_limit).unwrap_or_default();
-    let wanted = size::Wanted { resources: Some(resources), overhead, vcpus: annotations.vcpus, ..Default::default() };
-    size::again(&container.machine, container.applied(), before, wanted, accel, node)
-}
-
 /// What came out well; what did not is added to the problems.
 fn kept<T>(made: Result<T>, wrong: &mut Vec<Error>) -> Option<T> {
     made.map_err(|error| wrong.push(error)).ok()
@@ -91,7 +70,7 @@ fn kept<T>(made: Result<T>, wrong: &mut Vec<Error>) -> Option<T> {
 impl Draft {
     /// # Errors
     /// When there is no machine that is as it is wished.
-    pub(super) fn of(wishes: Wishes<'_>) -> Result<Self> {
+    pub fn of(wishes: Wishes<'_>) -> Result<Self> {
         let wanted = size::Wanted {
             resources: wishes.container.resources.as_ref(),
             overhead: wishes.sandbox.memory_overhead.unwrap_or_default(),
@@ -149,65 +128,59 @@ impl Draft {
     }
 
     /// What its guest would find itself on.
-    pub(super) const fn hardware(&self) -> &Hardware {
+    pub const fn hardware(&self) -> &Hardware {
         &self.hardware
     }
 
     /// The memory that it would have.
-    pub(super) const fn memory(&self) -> Memory {
+    pub const fn memory(&self) -> Memory {
         self.memory
     }
 
     /// The volumes that its guest would see.
-    pub(super) const fn share(&self) -> Option<&Share> {
+    pub const fn share(&self) -> Option<&Share> {
         self.share.as_ref()
     }
 
     /// The volume that it would boot from, if that is one.
-    pub(super) const fn persistent_root(&self) -> Option<&persistent::Wanted> {
+    pub const fn persistent_root(&self) -> Option<&persistent::Wanted> {
         self.root.as_ref()
     }
 
     /// Of its disks, those that are files in emptyDirs.
-    pub(super) fn files(&self) -> &[Disk] {
+    pub fn files(&self) -> &[Disk] {
         &self.files
     }
 
     /// Those that are flexvolumes.
-    pub(super) fn flexvolumes(&self) -> &[Disk] {
+    pub fn flexvolumes(&self) -> &[Disk] {
         &self.flexvolumes
     }
 
     /// With the files of new flexvolumes below `dir`.
-    pub(super) fn with_files_below(self, dir: &Path) -> Self {
+    pub fn with_files_below(self, dir: &Path) -> Self {
         Self { flexvolumes: flexvolume::placed(self.flexvolumes, dir), ..self }
     }
 
     /// Its disks beside the root disk, as the guest would see them.
-    pub(super) fn guest_disks(&self) -> Vec<GuestDisk> {
+    pub fn guest_disks(&self) -> Vec<GuestDisk> {
         let bus = self.hardware.disk_bus;
         let volumes = self.disks.iter().map(|disk| guest_device(&disk.serial, &disk.path, disk.read_only, bus));
         volumes.chain(guest_disks(&mounted(&self.files, &self.images, &self.flexvolumes), bus)).collect()
     }
 
     /// Of its disks, those that are images.
-    pub(super) fn images(&self) -> &[image_volumes::Wanted] {
+    pub fn images(&self) -> &[image_volumes::Wanted] {
         &self.images
     }
 
     /// Of its disks beside the root disk, those that are block volumes.
-    pub(super) fn disks(&self) -> &[disks::Wanted] {
+    pub fn disks(&self) -> &[disks::Wanted] {
         &self.disks
     }
 
     /// The plan of the machine of container `name`, with these block volumes and images.
-    pub(super) fn finish(
-        self,
-        name: &str,
-        root: RootDisk,
-        [blocks, images]: [Vec<Disk>; 2],
-        passed: Passed,
-    ) -> MachinePlan {
+    pub fn finish(self, name: &str, root: RootDisk, [blocks, images]: [Vec<Disk>; 2], passed: Passed) -> MachinePlan {
         MachinePlan {
             id: self.id,
             domain: domain_name(self.id.uuid(), name),

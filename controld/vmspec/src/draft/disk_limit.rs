@@ -1,8 +1,8 @@
 //! How large a new disk a pod may ask for, so that one pod does not fill the node. Pure.
 
-use vmspec::annotations::PodAnnotations;
-use vmspec::error::{Error, Kind, Result};
-use vmspec::plan::Disk;
+use crate::annotations::PodAnnotations;
+use crate::error::{Error, Kind, Result};
+use crate::plan::Disk;
 
 const GIB: u64 = 1 << 30;
 
@@ -30,9 +30,8 @@ pub(super) fn check(annotations: &PodAnnotations, files: &[&Disk], most: Option<
 
 #[cfg(test)]
 mod tests {
-    use vmspec::plan::{DiskFile, DiskSource, Serial};
-
     use super::*;
+    use crate::plan::{DiskFile, DiskSource, Serial};
 
     fn of_file(name: &str, size: u64) -> Disk {
         let file = DiskFile { dir: "/scratch".into(), size, file_system: None };

@@ -3,13 +3,11 @@
 use std::collections::BTreeSet;
 use std::fmt;
 
-use vmspec::Accelerator;
-use vmspec::annotations::PodAnnotations;
-use vmspec::error::{Error, Kind, Result};
-use vmspec::plan::{CpuMode, CpuModel, CpuSetting, DiskBus, Fallback, Firmware, Hardware, MachineType};
-use vmspec::settings::Handler;
-
-use crate::hypervisor::Offer;
+use crate::annotations::PodAnnotations;
+use crate::error::{Error, Kind, Result};
+use crate::plan::{CpuMode, CpuModel, CpuSetting, DiskBus, Fallback, Firmware, Hardware, MachineType};
+use crate::settings::Handler;
+use crate::{Accelerator, Offer};
 
 /// Most names that an error lists.
 const MAX_LISTED: usize = 40;
@@ -24,12 +22,12 @@ enum From<'a> {
 }
 
 /// The machine type that a handler's machines are to have, as it is configured.
-pub(in crate::container) fn machine_type(handler: &Handler) -> MachineType {
+pub fn machine_type(handler: &Handler) -> MachineType {
     handler.defaults.machine.get().cloned().unwrap_or_default()
 }
 
 /// What is told if the emulator knows no such machine type, but these.
-pub(in crate::container) fn no_machine_type(handler: &Handler, there: &BTreeSet<String>) -> Error {
+pub fn no_machine_type(handler: &Handler, there: &BTreeSet<String>) -> Error {
     let wanted = machine_type(handler);
     let like = |name: &&String| name.parse().is_ok_and(|other: MachineType| other.chipset() == wanted.chipset());
     let there = there.iter().filter(like).map(String::as_str);
@@ -191,10 +189,9 @@ impl From<'_> {
 
 #[cfg(test)]
 mod tests {
-    use vmspec::plan::FirmwareKind;
-    use vmspec::settings::{Given, MachineDefaults};
-
     use super::*;
+    use crate::plan::FirmwareKind;
+    use crate::settings::{Given, MachineDefaults};
 
     fn offer() -> Offer {
         let names = |names: &[&str]| names.iter().map(|name| (*name).to_owned()).collect();

@@ -9,18 +9,14 @@ use std::path::{Component, Path};
 
 use proto::agent::SHARE_DIR;
 use proto::share::MAX_MOUNTS;
-use vmspec::annotations::PodAnnotations;
-use vmspec::error::{Error, Kind, Result};
-use vmspec::plan::{Share, SharedFs, SharedMount};
-use vmspec::seed::ConfigDelivery;
-use vmspec::settings::MachineDefaults;
-use vmspec::{ContainerConfig, Mount, SandboxConfig};
 
-use crate::container::pod_dir;
-use crate::container::seed::{self, TOKEN};
+use crate::annotations::PodAnnotations;
+use crate::error::{Error, Kind, Result};
+use crate::plan::{Share, SharedFs, SharedMount};
+use crate::seed::{self, ConfigDelivery, TOKEN};
+use crate::settings::MachineDefaults;
+use crate::{ContainerConfig, Mount, SandboxConfig, host, pod_dir};
 
-/// What kubelet calls the file that it mounts there.
-const HOSTS: (&str, &str) = ("/etc/hosts", "/etc-hosts");
 /// Memory that processes share, which those of a guest do by their own kernel.
 const SHM: &str = "/dev/shm";
 /// Large pages of the node, to which nobody can write by virtiofs.
@@ -65,7 +61,7 @@ pub(super) fn of(
     let mut mounts = Vec::new();
     for mount in container.mounts.iter().filter(|mount| is_shown(mount)) {
         check(mount, &mounts)?;
-        pod_dir::check_host_path(mount, sandbox, defaults)?;
+        host::check_host_path(mount, sandbox, defaults)?;
         mounts.push(SharedMount {
             source: mount.host_path.clone().into(),
             path: mount.container_path.clone(),
@@ -85,9 +81,9 @@ pub(super) fn of(
 
 fn is_of_pod(mount: &Mount, container: &ContainerConfig) -> bool {
     let path = &mount.container_path;
-    let (hosts, file) = HOSTS;
-    let is_kubelets = path == hosts && mount.host_path.ends_with(file);
-    !is_kubelets && !seed::is_for_us(mount) && ![SHM, HUGE_PAGES, container.termination_path()].contains(&path.as_str())
+    !pod_dir::is_hosts_file(mount)
+        && !seed::is_for_us(mount)
+        && ![SHM, HUGE_PAGES, container.termination_path()].contains(&path.as_str())
 }
 
 /// Whether it comes by the share, if it comes at all. The token does where there are copies of others, since it lapses.
@@ -135,13 +131,14 @@ fn invalid(what: String) -> Error {
 
 #[cfg(test)]
 mod tests {
-    use vmspec::plan::HostPath;
-    use vmspec::settings::Given;
-
     use super::*;
+    use crate::plan::HostPath;
+    use crate::settings::Given;
+
+    const HOSTS: &str = "/etc/hosts";
 
     fn mount(path: &str) -> Mount {
-        let host_path = if path == HOSTS.0 { "/var/lib/kubelet/pods/u/etc-hosts" } else { "/srv/x" };
+        let host_path = if path == HOSTS { "/var/lib/kubelet/pods/u/etc-hosts" } else { "/srv/x" };
         Mount { container_path: path.into(), host_path: host_path.into(), ..Mount::default() }
     }
 
@@ -195,16 +192,16 @@ mod tests {
 
     #[test]
     fn a_guest_with_our_agent_sees_what_the_pod_mounts() {
-        let all = container(&[HOSTS.0, SHM, HUGE_PAGES, "/data", "/dev/termination-log", TOKEN]);
+        let all = container(&[HOSTS, SHM, HUGE_PAGES, "/data", "/dev/termination-log", TOKEN]);
         let plain = PodAnnotations::default();
         let none = MachineDefaults::default();
         assert_eq!(paths(of(&all, &plain, &none, true).expect("shares")), ["/data", TOKEN]);
         assert_eq!(of(&all, &plain, &none, false).expect("nothing"), None);
         // A file of the pod's own at the same path is a volume.
-        let mut hosts = container(&[HOSTS.0]);
+        let mut hosts = container(&[HOSTS]);
         hosts.mounts[0].host_path = "/var/lib/kubelet/pods/u/volume-subpaths/v/vm/0".into();
-        assert_eq!(paths(of(&hosts, &plain, &none, true).expect("shares")), [HOSTS.0]);
-        assert_eq!(of(&container(&[HOSTS.0, TOKEN]), &plain, &none, true).expect("nothing"), None);
+        assert_eq!(paths(of(&hosts, &plain, &none, true).expect("shares")), [HOSTS]);
+        assert_eq!(of(&container(&[HOSTS, TOKEN]), &plain, &none, true).expect("nothing"), None);
         assert_eq!(paths(of(&all, &with(SharedFs::Virtiofs), &none, false).expect("shares")).len(), 2);
         assert_eq!(of(&all, &with(SharedFs::None), &none, true).expect("nothing"), None);
         assert_eq!(of(&container(&[]), &with(SharedFs::Virtiofs), &none, true).expect("nothing"), None);
@@ -213,7 +210,7 @@ mod tests {
     #[test]
     fn a_handler_decides_unless_the_pod_does() {
         let virtiofs = MachineDefaults {
-            shared_fs: vmspec::settings::Given::Value(SharedFs::Virtiofs),
+            shared_fs: crate::settings::Given::Value(SharedFs::Virtiofs),
             ..MachineDefaults::default()
         };
         let plain = PodAnnotations::default();
@@ -242,7 +239,7 @@ mod tests {
         assert_eq!(paths(of(&all, &by(ConfigDelivery::Seed), &none, true).expect("shares")), ["/data", TOKEN]);
         assert_eq!(paths(of(&all, &by(ConfigDelivery::None), &none, true).expect("shares")), ["/data"]);
         let handler = MachineDefaults {
-            config_delivery: vmspec::settings::Given::Value(ConfigDelivery::None),
+            config_delivery: crate::settings::Given::Value(ConfigDelivery::None),
             ..MachineDefaults::default()
         };
         assert_eq!(paths(of(&all, &plain, &handler, true).expect("shares")), ["/data"]);

@@ -1,11 +1,10 @@
 //! What QEMU and its helpers take of a pod's memory beside the guest's. Pure.
 
-use vmspec::Accelerator;
-use vmspec::error::{Error, Kind, Result};
-use vmspec::plan::{DiskBus, Firmware, Hardware, MachinePlan};
-use vmspec::settings::MachineConfig;
-
 use super::MIB;
+use crate::Accelerator;
+use crate::error::{Error, Kind, Result};
+use crate::plan::{DiskBus, Firmware, Hardware, MachinePlan};
+use crate::settings::MachineConfig;
 
 /// What QEMU takes for itself.
 const QEMU: u64 = 50 * MIB;
@@ -33,17 +32,17 @@ const VIRTIOFSD: u64 = 8 * MIB;
 
 /// What a machine has beside vCPUs and memory that memory is taken for.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub(in crate::container::plan) struct Parts {
+pub(in crate::draft) struct Parts {
     /// Volumes, by virtiofsd.
-    pub(in crate::container::plan) share: bool,
+    pub(in crate::draft) share: bool,
     /// Disks beside root disk and seed.
-    pub(in crate::container::plan) disks: usize,
+    pub(in crate::draft) disks: usize,
     /// Those of them that are a device on PCI each.
-    pub(in crate::container::plan) on_pci: usize,
+    pub(in crate::draft) on_pci: usize,
     /// A screen.
-    pub(in crate::container::plan) graphics: bool,
+    pub(in crate::draft) graphics: bool,
     /// UEFI, a TPM or both.
-    pub(in crate::container::plan) firmware: bool,
+    pub(in crate::draft) firmware: bool,
 }
 
 impl Parts {
@@ -53,7 +52,7 @@ impl Parts {
     }
 
     /// Those of a machine with volumes by virtiofs, if it has a share, and so many disks beside root disk and seed.
-    pub(in crate::container::plan) fn of(hardware: &Hardware, share: bool, disks: usize) -> Self {
+    pub(in crate::draft) fn of(hardware: &Hardware, share: bool, disks: usize) -> Self {
         Self {
             share,
             disks,

@@ -1,15 +1,15 @@
-//! Which disks a machine has beside its root disk, and what its guest knows them by. Pure: what a path of the node is, is seen by
-//! [`crate::container::disks`].
+//! Which disks a machine has beside its root disk, and what its guest knows them by. Pure: what a path of the node is, the node
+//! sees.
 
 use std::collections::BTreeMap;
 use std::path::{Component, Path};
 
 use proto::agent::SHARE_DIR;
-use vmspec::error::{Error, Kind, Result};
-use vmspec::plan::{Chipset, DiskBus, Hardware, MAX_DISKS, Serial};
-use vmspec::{ContainerConfig, Device};
 
 use super::{persistent, share};
+use crate::error::{Error, Kind, Result};
+use crate::plan::{Chipset, DiskBus, Hardware, MAX_DISKS, Serial};
+use crate::{ContainerConfig, Device};
 
 /// Virtio disks that fit beside the others on a chipset without PCI Express.
 const MAX_ON_PCI: usize = 48;
@@ -20,13 +20,13 @@ const NOT_BELOW: [&str; 3] = ["/proc", "/sys", SHARE_DIR];
 
 /// A disk whose source has not been looked at.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(in crate::container) struct Wanted {
-    pub(in crate::container) serial: Serial,
+pub struct Wanted {
+    pub serial: Serial,
     /// On the node.
-    pub(in crate::container) host_path: String,
+    pub host_path: String,
     /// In the guest.
-    pub(in crate::container) path: String,
-    pub(in crate::container) read_only: bool,
+    pub path: String,
+    pub read_only: bool,
 }
 
 /// The disks of a container's machine.
@@ -125,9 +125,8 @@ fn invalid(what: String) -> Error {
 
 #[cfg(test)]
 mod tests {
-    use vmspec::Mount;
-
     use super::*;
+    use crate::Mount;
 
     fn device(path: &str) -> Device {
         Device { host_path: "/var/lib/kubelet/x".into(), container_path: path.into(), read_only: false }

@@ -1,12 +1,10 @@
-//! Which emptyDirs of a pod are disks of its machine. Pure; the files are made by [`crate::container::emptydir`].
-
-use vmspec::annotations::EmptyDirDisk;
-use vmspec::error::{Error, Kind, Result};
-use vmspec::plan::{Disk, DiskFile, DiskSource, Hardware};
-use vmspec::{ContainerConfig, Mount, SandboxConfig};
+//! Which emptyDirs of a pod are disks of its machine. Pure; the files are made by the node.
 
 use super::{as_disk, disks};
-use crate::container::pod_dir;
+use crate::annotations::EmptyDirDisk;
+use crate::error::{Error, Kind, Result};
+use crate::plan::{Disk, DiskFile, DiskSource, Hardware};
+use crate::{ContainerConfig, Mount, SandboxConfig, pod_dir};
 
 /// Directory of kubelet's for volumes of this kind, in a pod's.
 const KIND: &str = "kubernetes.io~empty-dir";
@@ -58,9 +56,8 @@ fn refused(what: &str) -> Error {
 mod tests {
     use std::path::Path;
 
-    use vmspec::plan::{DiskBus, FileSystem, Serial};
-
     use super::*;
+    use crate::plan::{DiskBus, FileSystem, Serial};
 
     fn wanted(volume: &str) -> EmptyDirDisk {
         EmptyDirDisk { volume: volume.into(), size: 1 << 30, file_system: Some(FileSystem::Ext4) }
