@@ -6,38 +6,16 @@
 mod actor;
 mod actors;
 mod admission;
-pub mod agents;
-mod claims;
-mod confinement;
-pub mod console;
-mod devices;
-mod disks;
-mod emptydir;
 pub mod explain;
-pub(crate) mod flexvolume;
-mod growth;
 mod host;
-pub(crate) mod host_disks;
-mod image_volumes;
-mod look;
 mod machine;
 mod parts;
-mod persistent;
-mod processors;
-pub(crate) mod raw_device;
 mod reboots;
-mod remove;
-mod resize;
-mod screen;
-pub(crate) mod seed;
-mod share;
-mod sizes;
+mod resources;
 mod start;
-mod usage;
 mod uses;
-mod watch;
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -57,14 +35,15 @@ use vmspec::{Accelerator, ContainerConfig, ContainerId, MachineId, Offer, Resour
 
 use self::actors::Actors;
 use self::admission::Admission;
-use self::agents::Output;
-pub use self::claims::Claims;
-use self::look::look;
 pub use self::reboots::Reboots;
-pub use self::share::Shares;
-pub use self::sizes::Sizes;
-pub use self::usage::{Details, Filesystem, Usage};
+use self::resources::usage;
+pub use self::resources::usage::{Details, Filesystem, Usage};
 pub use self::uses::Uses;
+use crate::devices;
+use crate::disks::{block_devices, emptydir, flexvolume, growth, host_disks, image_volumes, persistent};
+use crate::files::look;
+use crate::guest::agents::{self, Output};
+use crate::guest::{screen, seed, share};
 use crate::hypervisor::HvEvent;
 use crate::hypervisor::process::Processes;
 use crate::model::{CONTAINER_VERSION, Container, ContainerState, PodName, Sandbox, SandboxState};
@@ -157,7 +136,7 @@ impl Containers {
         }
         let of_volumes = image_volumes::find(&self.uses.images, draft.images(), &sandbox.config.runtime_handler)?;
         let wanted = draft.disks().to_owned();
-        let disks = look(move || disks::Node::new().resolve(&wanted)).await?;
+        let disks = look(move || block_devices::Node::new().resolve(&wanted)).await?;
 
         // Nobody else may have the disk from here on.
         for other in &replaced {
@@ -378,7 +357,7 @@ impl Containers {
     pub async fn update(&self, id: ContainerId, resources: Resources) -> Result<()> {
         let container = self.get(id)?;
         self.actors.get(id)?.update(resources).await?;
-        growth::look(&self.uses, &container).await;
+        growth::look(&self.uses.disks, &container).await;
         Ok(())
     }
 
@@ -407,6 +386,23 @@ impl Containers {
     pub async fn exec_sync(&self, id: ContainerId, argv: Vec<String>, deadline: Option<Duration>) -> Result<Output> {
         let container = self.get(id)?;
         self.uses.agents.run(agents::Command::of(&container, argv)?, deadline).await
+    }
+
+    /// Where the disks of pods lie.
+    #[must_use]
+    pub fn disks_dir(&self) -> &Path {
+        self.uses.volumes.dir()
+    }
+
+    /// What these containers use. One that cannot be looked at is left out, and the log says why.
+    pub async fn usage(&self, containers: Vec<Arc<Container>>) -> Vec<(Arc<Container>, Usage)> {
+        usage::of(self.processes.clone(), containers).await
+    }
+
+    /// More of what these containers use that run. One that cannot be looked at is left out, and the log says why.
+    pub async fn details(&self, containers: Vec<Arc<Container>>) -> Vec<(Arc<Container>, Details)> {
+        let (processes, disks) = (self.processes.clone(), self.disks_dir().to_owned());
+        usage::details(processes, disks, self.uses.cgroups.clone(), containers).await
     }
 
     /// The container.
@@ -487,4 +483,4 @@ impl Containers {
 }
 
 #[cfg(test)]
-mod tests;
+pub(crate) mod tests;

@@ -38,7 +38,8 @@ use crate::api::edge::Calls;
 use crate::api::sessions::Sessions;
 use crate::api::{self, admin, cri};
 use crate::config::{self, Config, LogConfig, LogFormat};
-use crate::container::{Containers, Uses, flexvolume};
+use crate::container::{Containers, Uses};
+use crate::disks::flexvolume;
 use crate::hypervisor::HvEvent;
 use crate::images::mapping;
 use crate::sandbox::Sandboxes;
@@ -229,7 +230,7 @@ async fn look_for_orphans(uses: Arc<Uses>) {
 
 /// Keys that a start has left at libvirt which was cut off.
 async fn forget_keys(uses: Arc<Uses>) {
-    let Err(error) = flexvolume::sweep(&uses).await else { return };
+    let Err(error) = flexvolume::sweep(&uses.disks).await else { return };
     let what = "keys that a start may have left at libvirt not looked for; the next connection tries again";
     // A libvirt that knows no secrets will do for all other machines.
     if uses.config.flexvolumes.enabled {

@@ -15,8 +15,8 @@ use streaming::{
 use vmspec::error::{Error, Kind, Result};
 
 use crate::config::Config;
-use crate::container::agents::Agents;
-use crate::container::console::hub::Consoles;
+use crate::guest::agents::Agents;
+use crate::guest::console::hub::Consoles;
 use crate::store::Store;
 
 /// The streaming server.

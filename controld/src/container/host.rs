@@ -14,19 +14,16 @@ use vmspec::agent::{disks_of, setup_of};
 use vmspec::error::{Error, Kind, Result};
 use vmspec::{Applied, ContainerId, Resources};
 
-use super::confinement;
-use super::flexvolume;
-use super::growth;
 use super::machine::Room;
 use super::parts::{self, Part};
-use super::resize;
 use super::start;
 use super::uses::Uses;
-use super::watch;
-use crate::container::agents;
-use crate::container::console::end::{self, CommandEnd};
-use crate::container::console::follow::Follower;
-use crate::container::console::tail;
+use crate::container::resources::{confinement, resize};
+use crate::disks::{flexvolume, growth};
+use crate::guest::console::end::{self, CommandEnd};
+use crate::guest::console::follow::Follower;
+use crate::guest::console::tail;
+use crate::guest::share::watch;
 use crate::hypervisor::DomainState;
 use crate::model::{Container, span};
 use crate::store::boot::Boot;
@@ -182,9 +179,9 @@ impl Host for Arc<Uses> {
             self.agents.set_up(container.machine.id, setup);
         }
         if container.machine.share.is_some() {
-            watch::start(self, container, self.span(container));
+            watch::start(&self.shares, container, self.span(container));
         }
-        growth::watch(self, container, self.span(container));
+        growth::watch(&self.disks, container, self.span(container));
     }
 
     async fn command_end(&self, container: &Container, wait: bool) -> io::Result<Option<CommandEnd>> {
@@ -217,7 +214,7 @@ impl Host for Arc<Uses> {
 
     async fn clear(&self, container: &Container) -> Result<()> {
         self.hypervisor.clear(container.machine.id.uuid()).await?;
-        flexvolume::forget(self, container).await?;
+        flexvolume::forget(&self.disks, container).await?;
         self.agents.forget(container.machine.id);
         for part in [Part::Seed, Part::Cgroup] {
             if let Err(error) = part.undo(self, container) {

@@ -7,9 +7,10 @@ use std::sync::Arc;
 
 use common::off_reactor;
 
-use super::remove::{remove, remove_log};
 use super::uses::Uses;
-use super::{agents, confinement, screen, seed, share};
+use crate::container::resources::confinement;
+use crate::files::{remove, remove_log};
+use crate::guest::{agents, screen, seed, share};
 use crate::model::Container;
 
 /// What a start makes.

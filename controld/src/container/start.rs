@@ -21,14 +21,14 @@ use vmspec::error::{Error, Kind, Result};
 use vmspec::plan::{Passed, PassedDevice};
 use vmspec::seed::{Objects, Wishes, guest_disks};
 
-use super::look::io_failed;
 use super::parts::libvirt_log;
-use super::remove::remove;
 use super::uses::Uses;
-use super::{confinement, disks, emptydir, flexvolume, persistent, screen, seed, share};
-use crate::container::agents;
-use crate::container::console::follow::Follower;
-use crate::container::console::{COMMAND_END, COMMAND_LOG, SERIAL_LOG};
+use crate::container::resources::confinement;
+use crate::disks::{block_devices, emptydir, flexvolume, persistent};
+use crate::files::{io_failed, remove};
+use crate::guest::console::follow::Follower;
+use crate::guest::console::{COMMAND_END, COMMAND_LOG, SERIAL_LOG};
+use crate::guest::{agents, screen, seed, share};
 use crate::model::domain::{DomainSpec, Hostdev, Shared, WrapperEnv};
 use crate::model::{Container, Sandbox, SandboxState, domain};
 use crate::tap::Armed;
@@ -49,7 +49,7 @@ pub(super) async fn machine(
     container: &Container,
     unwanted: &CancellationToken,
 ) -> Result<Option<Follower>> {
-    let root = persistent::ready(uses, container, unwanted).await?;
+    let root = persistent::ready(&uses.disks, container, unwanted).await?;
     // Before the turn: others are not to wait for the cluster's API.
     let said = said(uses, container, unwanted).await?;
     let turn = uses.hypervisor.start_turn(unwanted).await?;
@@ -72,7 +72,7 @@ pub(super) async fn machine(
         let share = prepare_share(uses, container).await?;
         prepare_screen(uses, container, qemu).await?;
         let disks = container.machine.disks.clone();
-        let disks = off_reactor(move || disks::Node::new().now(&disks)).await?;
+        let disks = off_reactor(move || block_devices::Node::new().now(&disks)).await?;
         // Says who QEMU is at every start: tapmanager may have lost its state directory since.
         let features = uses.hypervisor.features().await?;
         let iommufd = net.vfio().next().is_some().then_some(features.iommufd);
@@ -123,7 +123,7 @@ pub(super) async fn machine(
         uses.hypervisor.give_files(container.machine.id.uuid(), files).await?;
         let log = libvirt_log(uses, container);
         let starting = uses.hypervisor.start(turn, container.machine.id.uuid(), &log, unwanted);
-        if let Err(error) = flexvolume::with_keys(uses, container, starting).await {
+        if let Err(error) = flexvolume::with_keys(&uses.disks, container, starting).await {
             return Err(with_virtiofsds_words(uses, container, error).await);
         }
         // systemd may be long about it.

@@ -19,7 +19,7 @@ use crate::model::{CONTAINER_VERSION, Container, ContainerState, ExitReason};
 const GRACE: Duration = Duration::from_secs(10);
 
 /// A container of the one pod of these tests.
-pub(super) fn container(name: &str, attempt: u32) -> Container {
+pub(crate) fn container(name: &str, attempt: u32) -> Container {
     let (id, machine) = (ContainerId::random(), MachineId::random());
     Container {
         version: CONTAINER_VERSION,

@@ -12,13 +12,12 @@ use vmspec::seed::Objects;
 use vmspec::{MachineId, SandboxConfig};
 
 use crate::config::Config;
-use crate::container::agents::Agents;
-use crate::container::claims::Claims;
-use crate::container::console::hub;
 use crate::container::reboots::Reboots;
-use crate::container::seed::api;
-use crate::container::share::Shares;
-use crate::container::sizes::Sizes;
+use crate::disks;
+use crate::guest::agents::Agents;
+use crate::guest::console::hub;
+use crate::guest::seed::api;
+use crate::guest::share::Shares;
 use crate::hypervisor::Hypervisor;
 use crate::hypervisor::accelerator::AcceleratorChoice;
 use crate::hypervisor::cgroup::Cgroups;
@@ -48,11 +47,9 @@ pub struct Uses {
     pub agents: Arc<Agents>,
     pub reboots: Arc<Reboots>,
     /// What shares volumes with guests.
-    pub shares: Shares,
-    /// Sizes of the disks that running machines have.
-    pub sizes: Sizes,
-    /// Which machine may have which volume as its root disk.
-    pub claims: Claims,
+    pub shares: Arc<Shares>,
+    /// Disks beside those of `volumes`.
+    pub disks: Arc<disks::Uses>,
     /// The boot of the node that controld runs in.
     pub boot: Boot,
     /// Where QEMUs run; `None` on a node without cgroups, where they stay as libvirt starts them.

@@ -10,8 +10,9 @@ use super::metrics;
 use crate::api::cri::runtime;
 use crate::api::sessions::Sessions;
 use crate::config::Config;
-use crate::container::agents::{self, Agents};
-use crate::container::{Claims, Reboots, Shares, Sizes};
+use crate::container::Reboots;
+use crate::guest::agents::{self, Agents};
+use crate::guest::share::Shares;
 use crate::hypervisor::accelerator::AcceleratorChoice;
 use crate::hypervisor::cgroup::Cgroups;
 use crate::hypervisor::emulator::Emulator;
@@ -23,7 +24,7 @@ use crate::store::Store;
 use crate::store::boot::Boot;
 use crate::tap::Tap;
 use crate::volumes::Volumes;
-use crate::{container, sandbox};
+use crate::{container, disks, sandbox};
 
 /// What is open, once for all services.
 #[derive(Debug)]
@@ -122,9 +123,13 @@ impl Node {
             orphans: self.orphans.clone(),
             agents: self.agents.clone(),
             reboots: self.reboots.clone(),
-            shares: Shares::default(),
-            sizes: Sizes::default(),
-            claims: Claims::default(),
+            shares: Arc::new(Shares::new(self.config.clone(), self.store.clone(), self.hypervisor.clone())),
+            disks: Arc::new(disks::Uses::new(
+                self.store.clone(),
+                self.hypervisor.clone(),
+                self.images.clone(),
+                self.instance.id(),
+            )),
             boot: self.boot.clone(),
             cgroups: self.cgroups.clone(),
             instance: self.instance.id(),

@@ -15,7 +15,7 @@ use vmspec::{Accelerator, MachineId, SandboxConfig, host};
 use super::{flexvolume, kubelet};
 use crate::api::cri::convert;
 use crate::config::Config;
-use crate::container::seed::api;
+use crate::guest::seed::api;
 use crate::sandbox;
 
 /// Of a pod.

@@ -2,7 +2,7 @@
 //! each StartContainer. The version of the record is the plan's.
 //!
 //! A plan says what the machine has and nothing of a single start: no token, no seed, no socket. What a part of it makes on
-//! the node goes by that part's undo, see `container::parts`.
+//! the node goes by that part's undo, see `container::parts` of controld.
 
 mod cgroup;
 mod cpu_setting;

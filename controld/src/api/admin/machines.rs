@@ -12,7 +12,7 @@ use vmspec::error::{Error, Kind, Result as Answer};
 use crate::api::sessions::Sessions;
 use crate::api::status::{self, finish};
 use crate::container::Containers;
-use crate::container::agents::Command;
+use crate::guest::agents::Command;
 
 /// The service behind the calls.
 #[derive(Debug, Clone)]

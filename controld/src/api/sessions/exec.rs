@@ -6,7 +6,7 @@ use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use vmspec::agent::FIRST_SIZE;
 use vmspec::error::{Error, Kind};
 
-use crate::container::agents::{self, Agents, Command, Event, Process};
+use crate::guest::agents::{self, Agents, Command, Event, Process};
 use crate::model::Container;
 use crate::store::Store;
 

@@ -1,4 +1,4 @@
-//! What a seed is made of beside annotations: volumes of the pod, ConfigMaps and Secrets, as they were read once. Pure; `container::seed` reads
+//! What a seed is made of beside annotations: volumes of the pod, ConfigMaps and Secrets, as they were read once. Pure; `guest::seed` of controld reads
 //! them.
 
 use std::collections::BTreeMap;

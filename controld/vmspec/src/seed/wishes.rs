@@ -43,21 +43,22 @@ pub struct Wishes<'a> {
 }
 
 impl Wishes<'_> {
-    /// Makes the seed, with the program of the agent if that is to be in it, and the beginning of kubelet's hosts file. `read` reads a volume of
-    /// the pod by its name, `is_file` says of a path of the node whether that is no directory.
+    /// Makes the seed, with the program of the agent if that is to be in it. Of the node, `read` reads a volume of the pod by its name, `hosts`
+    /// the beginning of kubelet's hosts file, and `is_file` says whether a path is there and no directory.
     ///
     /// # Errors
     /// Those of `read`, and when what the pod wants cannot reach the guest.
     pub fn assemble(
         self,
         agent: Option<&[u8]>,
-        hosts: &str,
         read: impl Fn(&str, &Mount) -> Result<Volume>,
+        hosts: impl FnOnce() -> String,
         is_file: impl Fn(&Path) -> bool,
     ) -> Result<Seed> {
         let sources = sources(self, read)?;
+        let hosts = hosts();
         let mounts = guest_mounts(self, is_file);
-        let input = SeedInput { agent, hosts, ..input(self, &sources, &mounts) };
+        let input = SeedInput { agent, hosts: &hosts, ..input(self, &sources, &mounts) };
         assemble(&input).map_err(not_made)
     }
 

@@ -5,9 +5,9 @@ use tokio::time::Instant;
 use vmspec::error::{Error, Result};
 
 use super::Task;
-use crate::container::console::end::show_none;
 use crate::container::host::Host;
 use crate::container::machine::{Act, Circumstances, End, Event};
+use crate::guest::console::end::show_none;
 use crate::model::{ContainerState, Exit, ExitReason};
 
 impl<H: Host> Task<H> {

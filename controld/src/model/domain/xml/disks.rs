@@ -24,7 +24,7 @@ pub(super) fn root(doc: &mut Doc, spec: &DomainSpec) -> Result<(), DomainError> 
     }
     let overlay = path(&spec.plan.root.overlay)?;
     doc.nest("disk", &[("type", "file"), ("device", "disk")], |doc| {
-        // A write without room pauses the guest, see `container::pause`; other errors are the guest's to hear, as of a disk.
+        // A write without room pauses the guest, see `container::machine`; other errors are the guest's to hear, as of a disk.
         let errors = [("error_policy", "enospace"), ("rerror_policy", "report")];
         let driver = [("name", "qemu"), ("type", "qcow2"), errors[0], errors[1], ("discard", "unmap")];
         doc.leaf("driver", &driver)?;

@@ -1,0 +1,116 @@
+//! Disks that grow under a machine that runs: QEMU is told of one that is larger than it knows, and tells its guest.
+//!
+//! Of block volumes nobody tells: their sizes are looked at now and then, and when kubelet changes the container's resources. The root
+//! disk of a pod grows once after a start, if the pod has asked for a larger one since its first container. QEMU does that itself, confined
+//! as it is: it has written to that file on behalf of a guest, and no program with more rights is to open it.
+
+use std::collections::hash_map::Entry;
+use std::sync::Arc;
+use std::time::Duration;
+
+use common::{Chain, off_reactor};
+use tokio::time::sleep;
+use tracing::{Instrument as _, Span};
+use vmspec::annotations::PodAnnotations;
+use vmspec::error::{Error, Kind, Result};
+use vmspec::plan::{BlockDevice, Serial};
+
+use super::Uses;
+use super::sizes::Known;
+use crate::disks::block_devices::Node;
+use crate::model::domain::{target_of, target_of_root};
+use crate::model::{Container, ContainerState};
+
+/// How often sizes are looked at.
+const LOOK_EVERY: Duration = Duration::from_secs(30);
+
+/// Looks after the disks of a machine that runs, if it has such; again is fine.
+pub(crate) fn watch(uses: &Arc<Uses>, container: &Container, span: Span) {
+    let machine = container.machine.id;
+    let mut root = root_size(container);
+    let has_devices = devices(container).next().is_some();
+    if root.is_none() && !has_devices {
+        return;
+    }
+    match uses.sizes.machines().entry(machine) {
+        Entry::Occupied(_) => return,
+        Entry::Vacant(place) => drop(place.insert(Known::new())),
+    }
+    let (uses, container) = (uses.clone(), container.clone());
+    let watching = async move {
+        let lives = || uses.store.container(container.id).is_some_and(|now| now.state != ContainerState::Exited);
+        while lives() && (root.is_some() || has_devices) {
+            if let Some(bytes) = root {
+                match grow_root(&uses, &container, bytes).await {
+                    Ok(()) => root = None,
+                    Err(error) => tracing::warn!(error = %Chain(&error), "root disk has not grown; trying again"),
+                }
+            }
+            look(&uses, &container).await;
+            sleep(LOOK_EVERY).await;
+        }
+        uses.sizes.machines().remove(&machine);
+    };
+    tokio::spawn(watching.instrument(span));
+}
+
+/// Looks once at all disks. What cannot be seen or done now is tried again by the clock.
+pub(crate) async fn look(uses: &Arc<Uses>, container: &Container) {
+    for (nth, serial, device) in devices(container) {
+        if let Err(error) = compare(uses, container, nth, serial, device).await {
+            tracing::warn!(disk = %serial, error = %Chain(&error), "size of a disk not compared; trying again");
+        }
+    }
+}
+
+/// How large the pod wants its root disk, in bytes, if it says so. A volume that is the root disk is as large as it is, and a pod that says
+/// otherwise is refused.
+fn root_size(container: &Container) -> Option<u64> {
+    PodAnnotations::parse(&container.machine_annotations).ok()?.root_volume_size
+}
+
+async fn grow_root(uses: &Uses, container: &Container, size: u64) -> Result<()> {
+    let has = grow(uses, container, target_of_root(&container.machine.hardware), size).await?;
+    if size > has {
+        tracing::info!(from = has, to = size, "root disk has grown");
+    }
+    Ok(())
+}
+
+async fn compare(
+    uses: &Arc<Uses>,
+    container: &Container,
+    nth: u8,
+    serial: &Serial,
+    device: &BlockDevice,
+) -> Result<()> {
+    let (machine, number) = (container.machine.id, device.number);
+    let size = off_reactor(move || Node::new().size(number)).await;
+    let size = size.map_err(|cause| Error::because(Kind::Internal, "size of a block device not read", cause))?;
+    if uses.sizes.known(machine, serial) == Some(size) {
+        return Ok(());
+    }
+    let has = grow(uses, container, target_of(&container.machine.hardware, nth), size).await?;
+    if size > has {
+        tracing::info!(disk = %serial, from = has, to = size, "disk has grown");
+    } else if size < has {
+        tracing::warn!(disk = %serial, from = has, to = size, "block device of a disk has shrunk; the guest is not told");
+    }
+    uses.sizes.learn(machine, serial, size);
+    Ok(())
+}
+
+/// Tells QEMU of a disk that is larger than QEMU knows; what QEMU knew. A guest that has data beyond a disk's new end is not made to lose it by us.
+async fn grow(uses: &Uses, container: &Container, target: String, size: u64) -> Result<u64> {
+    let machine = container.machine.id.uuid();
+    let has = uses.hypervisor.disk_size(machine, target.clone()).await?;
+    if size > has {
+        uses.hypervisor.resize_disk(machine, target, size).await?;
+    }
+    Ok(has)
+}
+
+/// The disks that are block devices, each with its place.
+fn devices(container: &Container) -> impl Iterator<Item = (u8, &Serial, &BlockDevice)> {
+    (0..).zip(&container.machine.disks).filter_map(|(nth, disk)| Some((nth, &disk.serial, disk.source.block()?)))
+}
