@@ -1,16 +1,17 @@
 //! CRI daemon of virtlet-rs: pods as libvirt machines.
 //!
-//! A call goes through the rooms in this order. [`api`] takes it from the socket and turns it into this crate's own [`model`];
+//! A call goes through the rooms in this order. [`api`] takes it from the socket and turns it into our own words, those of [`vmspec`];
 //! generated CRI types go no further. A service, [`sandbox`] or [`container`], decides, writes its intent to the [`store`], and
 //! acts through [`tap`] (the pod's network), [`images`], [`volumes`] and the [`hypervisor`]. The result goes to the [`store`].
-//! A container is one virtual machine. Its actor, `container::actor`, owns its state and hears libvirt's events;
-//! [`container::console`] carries its serial console to the pod's log and to attached clients. [`orphans`] keeps what is on no
-//! record until a person decides.
+//! A container is one virtual machine. Its actor, `container::actor`, owns its state and hears libvirt's events. What its machine is made
+//! with are [`disks`], `devices`, and what the [`guest`] and we have to do with each other: [`guest::console`] carries its serial console to
+//! the pod's log and to attached clients. [`orphans`] keeps what is on no record until a person decides.
 //!
-//! [`manifest`] judges pods that there are not yet, by the same steps.
+//! [`manifest`] judges pods that there are not yet, by the same steps. What a machine is to be is decided by [`vmspec`], without a node.
 //!
 //! Layers, one way only: [`daemon`] (starts all) -> [`manifest`] -> [`api`] -> services ([`sandbox`], [`container`], [`orphans`]) ->
-//! what reaches outside ([`hypervisor`], [`tap`], [`images`], [`volumes`], [`store`]) -> [`model`] (pure) and [`config`].
+//! [`guest`], [`disks`], `devices` -> what reaches outside ([`hypervisor`], [`tap`], [`images`], [`volumes`], [`store`]) -> [`model`] (pure)
+//! and [`config`].
 
 pub mod api;
 mod cluster;

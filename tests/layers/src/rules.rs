@@ -11,8 +11,11 @@ use crate::workspace::Workspace;
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct Rules {
-    /// What each crate may depend on: `proto/tap` is `proto` with no feature but `tap`, `*` is every crate.
+    /// What each crate may depend on: `proto/tap` is `proto` with no feature but `tap`, `proto/` is `proto` with none, `*` is every crate.
     crates: BTreeMap<String, Vec<String>>,
+    /// Crates of others that a crate may not depend on by itself.
+    #[serde(default)]
+    without: BTreeMap<String, Vec<String>>,
     /// Modules in one crate or folder, from the top down: each may use those further down. Those in one line, with spaces
     /// between them, may use each other.
     #[serde(default)]
@@ -52,11 +55,18 @@ impl Rules {
             for dependency in &package.dependencies {
                 let name = &dependency.name;
                 let features: Vec<String> = dependency.features.iter().map(|one| format!("{name}/{one}")).collect();
-                let features_allowed = !features.is_empty() && features.iter().all(|feature| allowed.contains(feature));
+                let features_allowed = match features.as_slice() {
+                    [] => allowed.contains(&format!("{name}/")),
+                    some => some.iter().all(|feature| allowed.contains(feature)),
+                };
                 if !allowed.contains(name) && !features_allowed && !allowed.iter().any(|one| one == "*") {
                     let asked = if features.is_empty() { name.clone() } else { features.join("`, `") };
                     faults.push(format!("{manifest}: `{}` may not depend on `{asked}`", package.name));
                 }
+            }
+            let forbidden = self.without.get(&package.name).into_iter().flatten();
+            for name in forbidden.filter(|name| package.foreign.contains(name)) {
+                faults.push(format!("{manifest}: `{}` may not depend on `{name}`", package.name));
             }
         }
         faults

@@ -9,7 +9,10 @@ const RULES: &str = r#"
     [crates]
     leaf = []
     wire = []
-    daemon = ["leaf", "wire/tap"]
+    daemon = ["leaf/", "wire/tap"]
+
+    [without]
+    leaf = ["tokio"]
 
     [rooms]
     daemon = ["edge", "service", "store"]
@@ -120,6 +123,19 @@ fn a_cycle_through_three_modules_an_alias_and_a_glob_is_found() {
 fn a_crate_that_may_not_be_used_is_found() {
     let faults = faults_of(&[("leaf/Cargo.toml", "[dependencies]\nwire = { path = '../wire' }\n")]);
     assert_eq!(faults, ["leaf/Cargo.toml: `leaf` may not depend on `wire`"]);
+}
+
+#[test]
+fn a_crate_of_others_that_may_not_be_used_is_found() {
+    let faults = faults_of(&[("leaf/Cargo.toml", "[dependencies]\ntokio = '1'\nserde = '1'\n")]);
+    assert_eq!(faults, ["leaf/Cargo.toml: `leaf` may not depend on `tokio`"]);
+}
+
+#[test]
+fn a_feature_of_a_crate_that_is_used_without_any_is_found() {
+    let asked = "[build-dependencies]\nleaf = { path = '../leaf', features = ['log'] }\n";
+    let faults = faults_of(&[("leaf/Cargo.toml", "[features]\nlog = []\n"), ("daemon/Cargo.toml", asked)]);
+    assert_eq!(faults, ["daemon/Cargo.toml: `daemon` may not depend on `leaf/log`"]);
 }
 
 #[test]

@@ -19,6 +19,8 @@ pub(crate) struct Package {
     pub(crate) targets: Vec<Target>,
     /// Packages of this workspace that it depends on, with the features that it asks for. Tests may use everything.
     pub(crate) dependencies: Vec<Dependency>,
+    /// Packages of others that it depends on.
+    pub(crate) foreign: Vec<String>,
 }
 
 /// A library or a program.
@@ -52,20 +54,21 @@ impl Workspace {
     }
 
     fn of(metadata: Metadata) -> Self {
-        let packages = metadata.packages.into_iter().map(|package| Package {
-            name: package.name,
-            manifest: package.manifest_path,
-            targets: package
-                .targets
-                .into_iter()
-                .filter(|target| target.kind.iter().any(|kind| kind == "lib" || kind == "bin"))
-                .map(|target| Target { name: target.name.replace('-', "_"), root: target.src_path })
-                .collect(),
-            dependencies: package
-                .dependencies
-                .into_iter()
-                .filter(|dependency| dependency.path.is_some() && dependency.kind.as_deref() != Some("dev"))
-                .collect(),
+        let packages = metadata.packages.into_iter().map(|package| {
+            let used = package.dependencies.into_iter().filter(|one| one.kind.as_deref() != Some("dev"));
+            let (dependencies, foreign): (Vec<_>, Vec<_>) = used.partition(|one| one.path.is_some());
+            Package {
+                name: package.name,
+                manifest: package.manifest_path,
+                targets: package
+                    .targets
+                    .into_iter()
+                    .filter(|target| target.kind.iter().any(|kind| kind == "lib" || kind == "bin"))
+                    .map(|target| Target { name: target.name.replace('-', "_"), root: target.src_path })
+                    .collect(),
+                dependencies,
+                foreign: foreign.into_iter().map(|one| one.name).collect(),
+            }
         });
         Self { root: metadata.workspace_root, packages: packages.collect() }
     }
