@@ -8,7 +8,7 @@ use crate::plan::{
     CdiEdits, Chipset, Clock, CpuModel, DiskBus, Extras, Firmware, FirmwareKind, Graphics, HostPath, MachineType,
     OnImageChange, RootLifetime, SharedFs, Watchdog,
 };
-use crate::seed::{ConfigDelivery, NetworkConfig, SeedKind};
+use crate::seed_kind::{ConfigDelivery, NetworkConfig, SeedKind};
 use proto::tap::DataPath;
 use serde::Deserialize;
 
