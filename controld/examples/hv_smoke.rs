@@ -50,7 +50,7 @@ async fn run(hv: &Hypervisor, events: &mut broadcast::Receiver<HvEvent>, spec: &
     let begun = std::time::Instant::now();
     let wanted = CancellationToken::new();
     let turn = hv.start_turn(&wanted).await?;
-    hv.start(turn, spec.plan.id.uuid(), Path::new("/var/log/libvirt/qemu/none.log"), &wanted).await?;
+    hv.start(turn, spec.plan.id.uuid(), Path::new("/var/log/libvirt/qemu/none.log"), None, &wanted).await?;
     println!("started in {} ms", begun.elapsed().as_millis());
     let state = hv.state(spec.plan.id.uuid()).await?;
     ensure!(state.is_some_and(|state| state.phase == DomainPhase::On), "started, yet {state:?}");

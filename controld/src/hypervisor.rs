@@ -41,7 +41,7 @@ use self::ffi::{Connection, Domain, NO_DOMAIN, OPERATION_INVALID};
 use self::link::{Answer, Keeper, Lane, Lines, Link, Turn};
 use self::policy::Policy;
 use self::press::{Press, Presses};
-pub use self::start::StartTurn;
+pub use self::start::{Growth, StartTurn};
 use crate::model::domain::METADATA_NAMESPACE;
 
 const QUICK_DEADLINE: Duration = Duration::from_secs(15);

@@ -24,7 +24,7 @@ use vmspec::seed::{Objects, Wishes, guest_disks};
 use super::parts::libvirt_log;
 use super::uses::Uses;
 use crate::container::resources::confinement;
-use crate::disks::{block_devices, emptydir, flexvolume, persistent};
+use crate::disks::{block_devices, emptydir, flexvolume, growth, persistent};
 use crate::files::{io_failed, remove};
 use crate::guest::console::follow::Follower;
 use crate::guest::console::{COMMAND_END, COMMAND_LOG, SERIAL_LOG};
@@ -122,7 +122,8 @@ pub(super) async fn machine(
         let files = off_reactor(move || emptydir::opened(&disks)).await?;
         uses.hypervisor.give_files(container.machine.id.uuid(), files).await?;
         let log = libvirt_log(uses, container);
-        let starting = uses.hypervisor.start(turn, container.machine.id.uuid(), &log, unwanted);
+        let starting =
+            uses.hypervisor.start(turn, container.machine.id.uuid(), &log, growth::at_start(container).await, unwanted);
         if let Err(error) = flexvolume::with_keys(&uses.disks, container, starting).await {
             return Err(with_virtiofsds_words(uses, container, error).await);
         }

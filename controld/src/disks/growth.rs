@@ -1,10 +1,13 @@
 //! Disks that grow under a machine that runs: QEMU is told of one that is larger than it knows, and tells its guest.
 //!
 //! Of block volumes nobody tells: their sizes are looked at now and then, and when kubelet changes the container's resources. The root
-//! disk of a pod grows once after a start, if the pod has asked for a larger one since its first container. QEMU does that itself, confined
+//! disk of a pod grows once at a start, before the guest runs, if the pod has asked for a larger one since its first container. QEMU does that itself, confined
 //! as it is: it has written to that file on behalf of a guest, and no program with more rights is to open it.
 
 use std::collections::hash_map::Entry;
+use std::fs::File;
+use std::io::Read as _;
+use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -18,8 +21,15 @@ use vmspec::plan::{BlockDevice, Serial};
 use super::Uses;
 use super::sizes::Known;
 use crate::disks::block_devices::Node;
+use crate::hypervisor::Growth;
 use crate::model::domain::{target_of, target_of_root};
 use crate::model::{Container, ContainerState};
+
+/// Of an overlay's header: magic, version, name of what is below, cluster bits, size (QEMU's `docs/interop/qcow2`).
+const HEADER: usize = 32;
+const MAGIC: &[u8; 4] = b"QFI\xfb";
+/// Where the size is, in big-endian bytes.
+const SIZE: std::ops::Range<usize> = 24..32;
 
 /// How often sizes are looked at.
 const LOOK_EVERY: Duration = Duration::from_secs(30);
@@ -52,6 +62,26 @@ pub(crate) fn watch(uses: &Arc<Uses>, container: &Container, span: Span) {
         uses.sizes.machines().remove(&machine);
     };
     tokio::spawn(watching.instrument(span));
+}
+
+/// How the root disk is to grow when the machine starts, if it is to. What cannot be told is looked after by [`watch`].
+pub(crate) async fn at_start(container: &Container) -> Option<Growth> {
+    let bytes = root_size(container)?;
+    let root = &container.machine.root;
+    if root.persistent.is_some() {
+        return None;
+    }
+    let overlay = root.overlay.clone();
+    let has = off_reactor(move || overlay_size(&overlay)).await?;
+    (bytes > has).then(|| Growth { target: target_of_root(&container.machine.hardware), bytes })
+}
+
+/// The size of the disk that an overlay is.
+fn overlay_size(overlay: &Path) -> Option<u64> {
+    let mut header = [0; HEADER];
+    File::open(overlay).ok()?.read_exact(&mut header).ok()?;
+    let size = header.get(SIZE)?.try_into().ok()?;
+    header.starts_with(MAGIC).then(|| u64::from_be_bytes(size))
 }
 
 /// Looks once at all disks. What cannot be seen or done now is tried again by the clock.
@@ -113,4 +143,25 @@ async fn grow(uses: &Uses, container: &Container, target: String, size: u64) -> 
 /// The disks that are block devices, each with its place.
 fn devices(container: &Container) -> impl Iterator<Item = (u8, &Serial, &BlockDevice)> {
     (0..).zip(&container.machine.disks).filter_map(|(nth, disk)| Some((nth, &disk.serial, disk.source.block()?)))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_overlay_tells_its_size_and_what_is_none_does_not() {
+        let dir = tempfile::tempdir().unwrap();
+        let (overlay, none) = (dir.path().join("root.qcow2"), dir.path().join("none"));
+        let made = std::process::Command::new("qemu-img")
+            .args(["create", "-q", "-f", "qcow2"])
+            .arg(&overlay)
+            .arg("8M")
+            .status();
+        assert!(made.expect("qemu-img (package qemu-utils) is installed").success());
+        std::fs::write(&none, [0; 64]).unwrap();
+
+        assert_eq!(overlay_size(&overlay), Some(8 << 20));
+        assert_eq!((overlay_size(&none), overlay_size(dir.path())), (None, None));
+    }
 }

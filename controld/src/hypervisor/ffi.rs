@@ -293,6 +293,12 @@ impl Domain {
         done(unsafe { sys::virDomainCreateWithFlags(self.0.as_ptr(), 0) })
     }
 
+    /// Starts QEMU, and no processor of the guest: that is for [`Self::resume`].
+    pub(super) fn start_paused(&self) -> Result<(), LibvirtError> {
+        // SAFETY: the domain is owned.
+        done(unsafe { sys::virDomainCreateWithFlags(self.0.as_ptr(), sys::VIR_DOMAIN_START_PAUSED) })
+    }
+
     pub(super) fn suspend(&self) -> Result<(), LibvirtError> {
         // SAFETY: the domain is owned.
         done(unsafe { sys::virDomainSuspend(self.0.as_ptr()) })

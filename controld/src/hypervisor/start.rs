@@ -22,6 +22,13 @@ const TURN_DEADLINE: Duration = Duration::from_secs(600);
 /// Between two tries to end a start that is not wanted any more.
 const AGAIN: Duration = Duration::from_secs(1);
 
+/// A disk that is to be larger than it is, by libvirt's name of it.
+#[derive(Debug)]
+pub struct Growth {
+    pub target: String,
+    pub bytes: u64,
+}
+
 /// The right to start one machine. Others wait as long as it is held.
 #[derive(Debug)]
 pub struct StartTurn {
@@ -58,25 +65,42 @@ impl Hypervisor {
         self.call("give the files of the machine's disks", QUICK_DEADLINE, give).await
     }
 
-    /// Starts a machine, of which libvirt logs at `log`. If it is `unwanted` meanwhile, its process is killed, so that nobody
+    /// Starts a machine, of which libvirt logs at `log`, and has QEMU make a disk larger before its guest runs, if one is to be: firmware that
+    /// looks for what to boot at that very moment takes a SCSI disk for one that is not ready. If it is `unwanted` meanwhile, its process is killed, so that nobody
     /// has to wait for what that waits for.
     ///
     /// # Errors
     /// When it does not start, or is not known to; if vmwrapper said why, that is the cause.
-    pub async fn start(&self, turn: StartTurn, id: Uuid, log: &Path, unwanted: &CancellationToken) -> Result<()> {
+    pub async fn start(
+        &self,
+        turn: StartTurn,
+        id: Uuid,
+        log: &Path,
+        growth: Option<Growth>,
+        unwanted: &CancellationToken,
+    ) -> Result<()> {
         // While it was being prepared.
         if unwanted.is_cancelled() {
             return Err(Error::new(Kind::State, "the machine was stopped before it was started"));
         }
         let log = log.to_owned();
         let start = move |connection: &Connection| {
-            existing(connection, id)?.start().map_err(|error| {
+            let domain = existing(connection, id)?;
+            let started = if growth.is_some() { domain.start_paused() } else { domain.start() };
+            started.map_err(|error| {
                 let silent = meaning::wrapper_line_of(&error.message).is_none() && error.message.contains("monitor");
                 match silent.then(|| log::wrapper_line(&log)).flatten() {
                     Some(WrapperError { line, .. }) => LibvirtError { message: line, ..error },
                     None => error,
                 }
-            })
+            })?;
+            let Some(Growth { target, bytes }) = &growth else { return Ok(()) };
+            // A disk that has not grown is no reason not to run: it is tried again.
+            match domain.resize_disk(target, *bytes) {
+                Ok(()) => tracing::info!(to = bytes, "root disk has grown"),
+                Err(error) => tracing::warn!(%error, "root disk has not grown; trying again"),
+            }
+            domain.resume()
         };
         let StartTurn { lines, turn } = turn;
         let mut starting = std::pin::pin!(call(WHAT, self.shared.start_deadline, lines.run(turn, start)));

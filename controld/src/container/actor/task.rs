@@ -39,6 +39,8 @@ pub(super) struct Task<H: Host> {
     change: Option<Change>,
     /// Whether the record shows what the database could not be told yet.
     unwritten: bool,
+    /// A start of an earlier controld may have ended before it let the guest run.
+    is_held: bool,
     /// A start of an earlier controld may have left its seed beside the machine.
     seed_left: bool,
     /// A start of an earlier controld may not have come to the machine's cgroup.
@@ -60,6 +62,7 @@ struct Starting<C> {
 impl<H: Host> Task<H> {
     pub(super) fn new(host: H, container: Container, heard: Arc<Heard>) -> Self {
         let life = Life::on_record(container.state);
+        let is_held = life.state() == ContainerState::Uncertain;
         let seed_left = matches!(life.state(), ContainerState::Uncertain | ContainerState::Running);
         let mut task = Self {
             host,
@@ -71,6 +74,7 @@ impl<H: Host> Task<H> {
             stopping: None,
             change: None,
             unwritten: false,
+            is_held,
             seed_left,
             is_loose: seed_left,
             again: Again::default(),

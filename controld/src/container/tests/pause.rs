@@ -5,7 +5,7 @@ use vmspec::ContainerId;
 use vmspec::error::Kind;
 
 use super::GRACE;
-use super::fake::{Fault, Node};
+use super::fake::{Domain, Fault, Node};
 use crate::hypervisor::Ending;
 use crate::model::ContainerState;
 
@@ -113,4 +113,25 @@ async fn a_paused_machine_can_be_stopped_and_ends() {
         node.pass(600).await;
         assert_eq!(node.is_paused(id), Some(Pause::DiskFull), "nobody lets go on what has ended");
     }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_guest_that_a_start_held_runs_after_the_starts_death_and_one_that_a_person_holds_does_not() {
+    let node = Node::new();
+    let id = node.create(0).await.expect("created");
+    node.faults(&[Fault::None, Fault::Late]);
+    let starting = node.starting(id);
+    node.pass(1).await;
+    node.set_domain(id, Domain::On);
+    node.pauses(id, Pause::ByHand);
+    let node = node.restart();
+    node.pass(1).await;
+    assert_eq!((node.state(id), node.is_paused(id), node.pause(id)), (ContainerState::Running, None, None));
+
+    node.pauses(id, Pause::ByHand);
+    node.pass(1).await;
+    let node = node.restart();
+    node.pass(1).await;
+    assert_eq!((node.is_paused(id), node.pause(id)), (Some(Pause::ByHand), Some(Pause::ByHand)));
+    starting.abort();
 }

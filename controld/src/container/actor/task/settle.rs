@@ -31,7 +31,9 @@ impl<H: Host> Task<H> {
         match seen {
             Ok(seen) => {
                 let done = self.happens(Event::Seen(seen.map(|seen| seen.phase))).await;
-                self.paused(seen.and_then(|seen| seen.pause));
+                let pause = seen.and_then(|seen| seen.pause);
+                let runs_now = self.let_run(pause).await;
+                self.paused(pause.filter(|_| !runs_now));
                 if self.life.state() == ContainerState::Running {
                     let is_coming_up = seen.is_some_and(|seen| seen.coming_up);
                     self.confine(is_coming_up).await;
@@ -44,6 +46,25 @@ impl<H: Host> Task<H> {
                 Err(error)
             }
         }
+    }
+
+    /// Lets a guest run that an earlier controld has started and held, since its root disk was to grow first. Whether it was held.
+    async fn let_run(&mut self, pause: Option<Pause>) -> bool {
+        if !self.is_held || self.life.state() != ContainerState::Running {
+            return false;
+        }
+        if pause != Some(Pause::ByHand) {
+            self.is_held = false;
+            return false;
+        }
+        match self.host.resume(&self.container).await {
+            Ok(()) => self.is_held = false,
+            Err(error) => {
+                tracing::warn!(error = %Chain(&error), "guest of an earlier start does not run; trying again");
+                self.again.failed(Instant::now());
+            }
+        }
+        true
     }
 
     /// Holds a machine to its resources that a start of an earlier controld has left as libvirt starts it.
