@@ -92,7 +92,8 @@ fn pressed(bed: &Bed) -> Result<()> {
 /// Waits until kubelet says whether the disk is too full.
 fn told(cluster: &Cluster, pressure: &str) -> Result<()> {
     wait_for(&format!("pressure on the node's disk that is {pressure}"), STEP_DEADLINE, || {
-        let node = cluster.get(&format!("/api/v1/nodes/{NODE}"))?;
+        // kubelet may not have made it yet.
+        let Ok(node) = cluster.get(&format!("/api/v1/nodes/{NODE}")) else { return Ok(None) };
         let conditions = node.pointer("/status/conditions").and_then(Value::as_array);
         let told = conditions.into_iter().flatten().find(|one| one["type"] == "DiskPressure");
         Ok(told.is_some_and(|one| one["status"] == pressure).then_some(()))
