@@ -111,7 +111,8 @@ test: room host ## unit tests, ten seconds of each fuzz target, then every tier 
 	nice -n 19 tests/guests/build.sh >/dev/null 2>target/guests.log & guests=$$!; \
 	nice -n 19 tests/peers/build.sh >/dev/null 2>target/peers.log & peers=$$!; \
 	$(MAKE) --no-print-directory PROFILE=$(PROFILE) test-unit test-root fuzz bed TIME=10; \
-	others=; [ -z "$$(jobs -r)" ] || { $(MAKE) --no-print-directory PROFILE=$(PROFILE) test-net; others='--skip net::'; }; \
+	others=; [ -z "$$(jobs -r)" ] || { $(MAKE) --no-print-directory PROFILE=$(PROFILE) test-net; \
+		for file in report.json junit.xml; do mv target/bed/$$file target/bed/net-$$file; done; others='--skip net::'; }; \
 	[ -z "$$(jobs -r)" ] || echo 'guests and peers are still being built: target/guests.log, target/peers.log'; \
 	wait $$guests || { cat target/guests.log; exit 1; }; wait $$peers || { cat target/peers.log; exit 1; }; \
 	$(call bed,$$others)
