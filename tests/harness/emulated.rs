@@ -22,6 +22,7 @@ use crate::case::Case;
 use crate::config::Config;
 use crate::cost::{Cost, Ran, Wait};
 use crate::report::{Machine, Report};
+use crate::slots::{Gate, Inside};
 
 pub(crate) use agent::serve;
 use kind::KINDS;
@@ -29,10 +30,15 @@ pub use kind::{Kind, PERIODIC};
 use node::Node;
 use wire::locked;
 
+/// Cases at a time in a node, which has two emulated processors: CNI plugins have deadlines of their own in there, such as the 5 s in
+/// which an address has to be known as nobody else's.
+const AT_A_TIME: usize = 3;
+
 /// One node of each kind, booted when it is first asked for.
 #[derive(Debug, Default)]
 pub(crate) struct OnDemand {
     places: [Mutex<Place>; KINDS.len()],
+    gates: [Gate; KINDS.len()],
     turn: Mutex<()>,
     report: Arc<Report>,
 }
@@ -86,7 +92,12 @@ impl OnDemand {
     }
 
     fn place(&self, kind: &Kind) -> Option<&Mutex<Place>> {
-        self.places.get(KINDS.iter().position(|one| one.tier == kind.tier)?)
+        self.places.get(place_of(kind)?)
+    }
+
+    /// Waits until there is room for one more case in the node of `kind`.
+    pub(crate) fn enter(&self, kind: &Kind) -> Option<Inside<'_>> {
+        Some(self.gates.get(place_of(kind)?)?.enter(AT_A_TIME))
     }
 
     /// Waits until no other case runs that has a card to itself, and until the guard is dropped no other one will. The
@@ -94,6 +105,10 @@ impl OnDemand {
     pub(crate) fn turn(&self) -> MutexGuard<'_, ()> {
         locked(&self.turn)
     }
+}
+
+fn place_of(kind: &Kind) -> Option<usize> {
+    KINDS.iter().position(|one| one.tier == kind.tier)
 }
 
 /// Runs one case in a node of its kind, which ends with it; what the case printed.

@@ -42,11 +42,13 @@ pub fn run(args: Vec<String>, cases: &'static [Case], reports: &Path) -> Conclus
     let report = Arc::new(Report::default());
     // Gone with the last trial at the latest.
     let nodes = Arc::new(OnDemand::of(cases, Arc::clone(&report)));
-    let slots = Arc::new(Slots::of(&mut args, cases.iter().filter(|case| takes_turns(case)).count()));
+    let waiting = cases.iter().filter(|case| takes_turns(case) || Kind::of(case.name).is_some()).count();
+    let slots = Arc::new(Slots::of(&mut args, waiting));
     let trial = |case: &'static Case| {
         let (nodes, report, slots) = (Arc::clone(&nodes), Arc::clone(&report), Arc::clone(&slots));
         Trial::test(case.name, move || {
             let _turn = takes_turns(case).then(|| nodes.turn());
+            let _room = Kind::of(case.name).and_then(|kind| nodes.enter(kind));
             let _slot = (!takes_turns(case)).then(|| slots.take());
             let begun = Instant::now();
             let Ran { outcome, cost } = match Kind::of(case.name) {

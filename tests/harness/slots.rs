@@ -69,6 +69,34 @@ impl Slots {
     }
 }
 
+/// Lets so many in at a time as it is told.
+#[derive(Debug, Default)]
+pub(crate) struct Gate {
+    inside: Mutex<usize>,
+    left: Condvar,
+}
+
+/// Held while somebody is inside.
+#[derive(Debug)]
+pub(crate) struct Inside<'a>(&'a Gate);
+
+impl Gate {
+    /// Waits until fewer than `most` are inside.
+    pub(crate) fn enter(&self, most: usize) -> Inside<'_> {
+        let inside = self.inside.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut inside = self.left.wait_while(inside, |inside| *inside >= most).unwrap_or_else(PoisonError::into_inner);
+        *inside += 1;
+        Inside(self)
+    }
+}
+
+impl Drop for Inside<'_> {
+    fn drop(&mut self) {
+        *self.0.inside.lock().unwrap_or_else(PoisonError::into_inner) -= 1;
+        self.0.left.notify_one();
+    }
+}
+
 impl Running {
     /// Whether processors were idle since the last look, which was long enough ago.
     fn there_is_room(&mut self) -> bool {
