@@ -45,7 +45,7 @@ FUZZ_FLAGS := -Cpasses=sancov-module -Cllvm-args=-sanitizer-coverage-level=4 \
 TIME ?= 60
 TARGETS ?=
 
-.PHONY: help setup host room proto build deb tarball image bed demo test test-unit test-root test-net test-node test-sriov test-iommufd test-installed test-vm test-restart test-soak test-cri test-kubelet test-image test-mapping test-seed soak fuzz lint bench
+.PHONY: help setup host room proto build deb tarball image bed demo test units test-unit test-root test-net test-node test-sriov test-iommufd test-installed test-vm test-restart test-soak test-cri test-kubelet test-image test-mapping test-seed soak fuzz lint bench
 
 help: ## this list
 	@grep -E '^[a-z -]+:.*##' Makefile | sed 's/:.*##/\t/' | expand -t 16
@@ -105,12 +105,17 @@ demo: bed ## boots the tiny guest through the CRI socket, shows it, and shows th
 test: PROFILE := dev
 # From an empty cache guests and peers take half as long to build as all else takes. They are built beside compilers, unit tests and
 # fuzz targets, and with what these leave of the processors; and the tier `net`, which needs few of them, does not wait for the rest.
+# Unit tests mostly wait, for programs of others above all: the fuzzer has the processors that they leave.
 test: room host ## unit tests, ten seconds of each fuzz target, then every tier of the bed
 	@mkdir -p target; tests/peers/build.sh cni >/dev/null; \
 	set -m; trap 'kill -- $$(jobs -p | sed s/^/-/) 2>/dev/null || :' EXIT; \
 	nice -n 19 tests/guests/build.sh >/dev/null 2>target/guests.log & guests=$$!; \
 	nice -n 19 tests/peers/build.sh >/dev/null 2>target/peers.log & peers=$$!; \
-	$(MAKE) --no-print-directory PROFILE=$(PROFILE) test-unit test-root fuzz bed TIME=10; \
+	$(MAKE) --no-print-directory units; \
+	$(MAKE) --no-print-directory test-unit test-root >target/units.log 2>&1 & units=$$!; \
+	nice -n 10 $(MAKE) --no-print-directory fuzz TIME=10; \
+	wait $$units || { cat target/units.log; exit 1; }; grep '^test result' target/units.log; \
+	$(MAKE) --no-print-directory PROFILE=$(PROFILE) bed; \
 	others=; [ -z "$$(jobs -r)" ] || { $(MAKE) --no-print-directory PROFILE=$(PROFILE) test-net; \
 		for file in report.json junit.xml; do mv target/bed/$$file target/bed/net-$$file; done; others='--skip net::'; }; \
 	[ -z "$$(jobs -r)" ] || echo 'guests and peers are still being built: target/guests.log, target/peers.log'; \
@@ -130,8 +135,12 @@ ROOT_TESTS := $(addprefix addressing::tests::,clients flood) cni::tests::real co
 	pod::sysctl::tests::settings_are ra::tests::clients $(addprefix rpc::tests::,an_over_long_packet sockets_are_private) \
 	spawner::allowed::tests::what_others_can_write sys::netns::tests sys::netns_pool::tests vf::host::tests \
 	plugin::kernel::tests
+# No comment has code that is run.
+UNITS := --locked --workspace --lib --bins --tests
+units: host
+	@$(own) $(CARGO) test $(UNITS) --no-run
 test-unit: host ## unit tests that need neither root nor programs of others
-	@$(own) set -x; $(CARGO) test --locked --workspace -- $(ROOT_TESTS:%=--skip=%)
+	@$(own) set -x; $(CARGO) test $(UNITS) -- $(ROOT_TESTS:%=--skip=%)
 
 # One at a time: a program that one test starts holds the taps of all others until it executes, and a tap that is held is
 # neither opened again nor removed.

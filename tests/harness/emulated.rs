@@ -13,7 +13,7 @@ mod node;
 mod silent;
 mod wire;
 
-use std::sync::{Arc, Mutex, MutexGuard};
+use std::sync::{Arc, Mutex};
 use std::time::Instant;
 
 use anyhow::{Context as _, Result, anyhow};
@@ -39,7 +39,6 @@ const AT_A_TIME: usize = 3;
 pub(crate) struct OnDemand {
     places: [Mutex<Place>; KINDS.len()],
     gates: [Gate; KINDS.len()],
-    turn: Mutex<()>,
     report: Arc<Report>,
 }
 
@@ -98,12 +97,6 @@ impl OnDemand {
     /// Waits until there is room for one more case in the node of `kind`.
     pub(crate) fn enter(&self, kind: &Kind) -> Option<Inside<'_>> {
         Some(self.gates.get(place_of(kind)?)?.enter(AT_A_TIME))
-    }
-
-    /// Waits until no other case runs that has a card to itself, and until the guard is dropped no other one will. The
-    /// nodes with cards take turns among themselves: a guest in one of them takes a whole processor.
-    pub(crate) fn turn(&self) -> MutexGuard<'_, ()> {
-        locked(&self.turn)
     }
 }
 

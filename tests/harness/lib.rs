@@ -37,6 +37,7 @@ mod json_lines;
 pub mod kubeadm;
 pub mod kubelet;
 pub mod kubelet_volumes;
+mod lanes;
 pub mod libvirt;
 pub mod loop_device;
 pub mod metrics_server;

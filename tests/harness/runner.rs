@@ -20,6 +20,7 @@ use crate::config::Config;
 use crate::cost::{self, Cost, Ran};
 use crate::emulated::{self, Kind, OnDemand};
 use crate::installed;
+use crate::lanes::{Lane, Lanes};
 use crate::pace::{self, Deadline};
 use crate::report::{Report, Row};
 use crate::slots::Slots;
@@ -27,6 +28,9 @@ use crate::slots::Slots;
 /// How the names of cases begin whose programs have deadlines that are not ours to set: critest gives a container a minute to
 /// stop, in which a guest may have to boot; kubeadm gives a runtime two seconds to answer, in a machine that is emulated.
 const HURRIED: [&str; 2] = ["cri::critest_", installed::TIER];
+/// How the names of cases begin that take minutes, whatever else runs (`target/bed/report.json` has them). They come before the
+/// others, and so no run ends with one of them alone.
+const LONG: [&str; 4] = ["vm::a_stock_cloud_", "vm::cloud_init_", "cri::critest_in_guests", "kubelet::"];
 /// Lines of each daemon's log that are shown of a failed case.
 const TAIL: usize = 40;
 /// Stands before each daemon's log.
@@ -42,14 +46,17 @@ pub fn run(args: Vec<String>, cases: &'static [Case], reports: &Path) -> Conclus
     let report = Arc::new(Report::default());
     // Gone with the last trial at the latest.
     let nodes = Arc::new(OnDemand::of(cases, Arc::clone(&report)));
-    let waiting = cases.iter().filter(|case| takes_turns(case) || Kind::of(case.name).is_some()).count();
-    let slots = Arc::new(Slots::of(&mut args, waiting));
+    let waiting = cases.iter().filter(|case| Lane::of(case).is_some() || Kind::of(case.name).is_some()).count();
+    let slots = Arc::new(Slots::of(&mut args, waiting, Lane::count(cases)));
+    let lanes = Arc::new(Lanes::default());
     let trial = |case: &'static Case| {
-        let (nodes, report, slots) = (Arc::clone(&nodes), Arc::clone(&report), Arc::clone(&slots));
+        let (nodes, report) = (Arc::clone(&nodes), Arc::clone(&report));
+        let (slots, lanes) = (Arc::clone(&slots), Arc::clone(&lanes));
         Trial::test(case.name, move || {
-            let _turn = takes_turns(case).then(|| nodes.turn());
+            let lane = Lane::of(case);
+            let _turn = lane.map(|lane| lanes.turn(lane));
             let _room = Kind::of(case.name).and_then(|kind| nodes.enter(kind));
-            let _slot = (!takes_turns(case)).then(|| slots.take());
+            let _slot = lane.is_none().then(|| slots.take());
             let begun = Instant::now();
             let Ran { outcome, cost } = match Kind::of(case.name) {
                 Some(kind) => nodes.run(kind, case),
@@ -61,10 +68,10 @@ pub fn run(args: Vec<String>, cases: &'static [Case], reports: &Path) -> Conclus
             failed.map_or(Ok(()), |failed| Err(Failed::from(failed)))
         })
     };
-    // First those that take turns: one after the other they take as long as all others side by side.
-    let (turns, others): (Vec<_>, Vec<_>) = cases.iter().partition(|case| takes_turns(case));
+    let mut order: Vec<_> = cases.iter().collect();
+    order.sort_by_key(|case| (Lane::of(case).is_none(), !LONG.iter().any(|begin| case.name.starts_with(begin))));
     let list = args.list;
-    let conclusion = libtest_mimic::run(&args, turns.into_iter().chain(others).map(trial).collect());
+    let conclusion = libtest_mimic::run(&args, order.into_iter().map(trial).collect());
     drop(nodes);
     print!("{report}");
     if !list && let Err(failed) = report.write(reports) {
@@ -76,10 +83,6 @@ pub fn run(args: Vec<String>, cases: &'static [Case], reports: &Path) -> Conclus
 /// What programs have that keep deadlines of their own, beside other cases.
 fn share(case: &Case) -> Share {
     if HURRIED.iter().any(|begin| case.name.starts_with(begin)) { Share::Fourfold } else { Share::Even }
-}
-
-fn takes_turns(case: &Case) -> bool {
-    Kind::of(case.name).is_some_and(Kind::one_at_a_time) || case.name.starts_with(installed::TIER)
 }
 
 /// Of what is shown of a failed case, what is not a daemon's log; no more than its beginning and its end.

@@ -2,8 +2,7 @@
 //!
 //! Some cases compute, as their guests are emulated; others mostly wait for leases and deadlines of protocols. So a few run at a time in
 //! any case, and one more each time that a processor was idle, up to a limit. Fewer run than there are threads, since some threads only
-//! wait for the turn of their case. The case whose turn it is has a place of its own: all of these run one after the other, and none is
-//! to wait for a place as well.
+//! wait for the turn of their case. A case whose turn it is in its [lane](crate::lanes) has a place of its own.
 
 use std::fs;
 use std::num::NonZero;
@@ -47,12 +46,12 @@ struct Times {
 pub(crate) struct Slot<'a>(&'a Slots);
 
 impl Slots {
-    /// As many as `args` say, and as said above if these say nothing, with a place for one of the `waiting` cases among them; and in
-    /// `args` threads besides, for these.
-    pub(crate) fn of(args: &mut Arguments, waiting: usize) -> Self {
+    /// As many as `args` say, and as said above if these say nothing, with a place for each of the `lanes` among them; and in `args`
+    /// threads for the cases that are `waiting`, besides.
+    pub(crate) fn of(args: &mut Arguments, waiting: usize, lanes: usize) -> Self {
         let processors = std::thread::available_parallelism().map_or(1, NonZero::get);
         let (least, most) = args.test_threads.map_or((processors * 2, processors * MOST), |threads| (threads, threads));
-        let [least, most] = [least, most].map(|places| places.saturating_sub(waiting.min(1)).max(1));
+        let [least, most] = [least, most].map(|places| places.saturating_sub(lanes).max(1));
         args.test_threads = Some(most + waiting);
         let running = Running { cases: 0, looked: Instant::now(), times: times() };
         Self { running: Mutex::new(running), changed: Condvar::new(), least, most }
@@ -150,7 +149,7 @@ mod tests {
     #[test]
     fn as_many_run_as_were_asked_for() {
         let mut args = Arguments { test_threads: Some(3), ..Arguments::default() };
-        let slots = Slots::of(&mut args, 5);
+        let slots = Slots::of(&mut args, 5, 1);
 
         let _two = (slots.take(), slots.take());
         let running = slots.running.lock().unwrap();

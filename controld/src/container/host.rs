@@ -51,6 +51,9 @@ pub(super) trait Host: Clone + Send + Sync + 'static {
     /// Pauses the machine; fine if it is paused.
     fn pause(&self, container: &Container) -> impl Future<Output = Result<()>> + Send;
 
+    /// Lets the guest of a start that held it run, its root disk grown before.
+    fn let_run(&self, container: &Container) -> impl Future<Output = Result<()>> + Send;
+
     /// Lets the machine go on, whoever has paused it; fine if nobody has.
     fn resume(&self, container: &Container) -> impl Future<Output = Result<()>> + Send;
 
@@ -147,6 +150,10 @@ impl Host for Arc<Uses> {
 
     async fn pause(&self, container: &Container) -> Result<()> {
         self.hypervisor.pause(container.machine.id.uuid()).await
+    }
+
+    async fn let_run(&self, container: &Container) -> Result<()> {
+        self.hypervisor.let_run(container.machine.id.uuid(), growth::at_start(container).await).await
     }
 
     async fn resume(&self, container: &Container) -> Result<()> {

@@ -1,8 +1,8 @@
 //! Disks that grow under a machine that runs: QEMU is told of one that is larger than it knows, and tells its guest.
 //!
 //! Of block volumes nobody tells: their sizes are looked at now and then, and when kubelet changes the container's resources. The root
-//! disk of a pod grows once at a start, before the guest runs, if the pod has asked for a larger one since its first container. QEMU does that itself, confined
-//! as it is: it has written to that file on behalf of a guest, and no program with more rights is to open it.
+//! disk of a pod grows at a start alone, before the guest runs, if the pod has asked for a larger one since its first container. QEMU does
+//! that itself, confined as it is: it has written to that file on behalf of a guest, and no program with more rights is to open it.
 
 use std::collections::hash_map::Entry;
 use std::fs::File;
@@ -37,9 +37,7 @@ const LOOK_EVERY: Duration = Duration::from_secs(30);
 /// Looks after the disks of a machine that runs, if it has such; again is fine.
 pub(crate) fn watch(uses: &Arc<Uses>, container: &Container, span: Span) {
     let machine = container.machine.id;
-    let mut root = root_size(container);
-    let has_devices = devices(container).next().is_some();
-    if root.is_none() && !has_devices {
+    if devices(container).next().is_none() {
         return;
     }
     match uses.sizes.machines().entry(machine) {
@@ -48,14 +46,7 @@ pub(crate) fn watch(uses: &Arc<Uses>, container: &Container, span: Span) {
     }
     let (uses, container) = (uses.clone(), container.clone());
     let watching = async move {
-        let lives = || uses.store.container(container.id).is_some_and(|now| now.state != ContainerState::Exited);
-        while lives() && (root.is_some() || has_devices) {
-            if let Some(bytes) = root {
-                match grow_root(&uses, &container, bytes).await {
-                    Ok(()) => root = None,
-                    Err(error) => tracing::warn!(error = %Chain(&error), "root disk has not grown; trying again"),
-                }
-            }
+        while uses.store.container(container.id).is_some_and(|now| now.state != ContainerState::Exited) {
             look(&uses, &container).await;
             sleep(LOOK_EVERY).await;
         }
@@ -64,7 +55,7 @@ pub(crate) fn watch(uses: &Arc<Uses>, container: &Container, span: Span) {
     tokio::spawn(watching.instrument(span));
 }
 
-/// How the root disk is to grow when the machine starts, if it is to. What cannot be told is looked after by [`watch`].
+/// How the root disk is to grow before the guest runs, if it is to and that can be told.
 pub(crate) async fn at_start(container: &Container) -> Option<Growth> {
     let bytes = root_size(container)?;
     let root = &container.machine.root;
@@ -97,14 +88,6 @@ pub(crate) async fn look(uses: &Arc<Uses>, container: &Container) {
 /// otherwise is refused.
 fn root_size(container: &Container) -> Option<u64> {
     PodAnnotations::parse(&container.machine_annotations).ok()?.root_volume_size
-}
-
-async fn grow_root(uses: &Uses, container: &Container, size: u64) -> Result<()> {
-    let has = grow(uses, container, target_of_root(&container.machine.hardware), size).await?;
-    if size > has {
-        tracing::info!(from = has, to = size, "root disk has grown");
-    }
-    Ok(())
 }
 
 async fn compare(

@@ -12,7 +12,7 @@ use tokio_util::sync::CancellationToken;
 use uuid::Uuid;
 use vmspec::error::{Error, Kind, Result};
 
-use super::ffi::{Connection, LibvirtError};
+use super::ffi::{Connection, Domain, LibvirtError};
 use super::link::{Lane, Lines, Turn};
 use super::{Hypervisor, QUICK_DEADLINE, WrapperError, call, existing, log, meaning};
 
@@ -65,6 +65,18 @@ impl Hypervisor {
         self.call("give the files of the machine's disks", QUICK_DEADLINE, give).await
     }
 
+    /// Lets the guest of a start that held it run, with a larger disk first if one is to be.
+    ///
+    /// # Errors
+    /// When it does not run, or libvirt does not answer.
+    pub async fn let_run(&self, id: Uuid, growth: Option<Growth>) -> Result<()> {
+        let run = move |connection: &Connection| {
+            let domain = existing(connection, id)?;
+            growth.as_ref().map_or_else(|| domain.resume(), |growth| grown(&domain, growth))
+        };
+        self.call_in(Lane::Presses, "let the guest run", QUICK_DEADLINE, run).await
+    }
+
     /// Starts a machine, of which libvirt logs at `log`, and has QEMU make a disk larger before its guest runs, if one is to be: firmware that
     /// looks for what to boot at that very moment takes a SCSI disk for one that is not ready. If it is `unwanted` meanwhile, its process is killed, so that nobody
     /// has to wait for what that waits for.
@@ -94,13 +106,7 @@ impl Hypervisor {
                     None => error,
                 }
             })?;
-            let Some(Growth { target, bytes }) = &growth else { return Ok(()) };
-            // A disk that has not grown is no reason not to run: it is tried again.
-            match domain.resize_disk(target, *bytes) {
-                Ok(()) => tracing::info!(to = bytes, "root disk has grown"),
-                Err(error) => tracing::warn!(%error, "root disk has not grown; trying again"),
-            }
-            domain.resume()
+            growth.as_ref().map_or(Ok(()), |growth| grown(&domain, growth))
         };
         let StartTurn { lines, turn } = turn;
         let mut starting = std::pin::pin!(call(WHAT, self.shared.start_deadline, lines.run(turn, start)));
@@ -120,4 +126,14 @@ impl Hypervisor {
             }
         }
     }
+}
+
+/// Makes a disk of a guest that is held larger, and lets the guest run.
+fn grown(domain: &Domain, Growth { target, bytes }: &Growth) -> Result<(), LibvirtError> {
+    // A disk that has not grown is no reason not to run.
+    match domain.resize_disk(target, *bytes) {
+        Ok(()) => tracing::info!(to = bytes, "root disk has grown"),
+        Err(error) => tracing::warn!(%error, "root disk has not grown; the next start tries again"),
+    }
+    domain.resume()
 }

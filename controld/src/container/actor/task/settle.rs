@@ -57,7 +57,7 @@ impl<H: Host> Task<H> {
             self.is_held = false;
             return false;
         }
-        match self.host.resume(&self.container).await {
+        match self.host.let_run(&self.container).await {
             Ok(()) => self.is_held = false,
             Err(error) => {
                 tracing::warn!(error = %Chain(&error), "guest of an earlier start does not run; trying again");

@@ -177,7 +177,7 @@ fn a_link_at_boot_replaces_links_alone() {
     }
 }
 
-/// By a tree that stands for the guest's `/sys`.
+/// By a tree that stands for the guest's `/sys`, and a `sleep` that only tells that it was called.
 #[test]
 fn the_script_finds_a_disk_by_its_file_or_page_of_a_serial() {
     let dir = tempfile::tempdir().expect("dir");
@@ -198,9 +198,11 @@ fn the_script_finds_a_disk_by_its_file_or_page_of_a_serial() {
     let disks = wanted.map(|serial| disk(serial, &path(serial).display().to_string(), ""));
     let whole = script(&[], &disks);
     let whole = whole.replace("virtlet_sys=/sys", &format!("virtlet_sys='{}'", at("sys").display()));
+    let whole = format!("sleep() {{ echo \"$1 s\"; }}\n{whole}");
     for shell in SHELLS {
         for _again in 0..2 {
             let ran = run(shell, &[], &whole);
+            assert_eq!(String::from_utf8_lossy(&ran.stdout), "1 s\n".repeat(10), "for the absent one alone, {shell}");
             assert_eq!(String::from_utf8_lossy(&ran.stderr), "virtlet: no disk has the serial absent\n", "{shell}");
         }
         for (serial, node) in [("data-1", "vdb"), ("data", "vdc"), ("page80", "sda"), ("padded", "sdb")] {
