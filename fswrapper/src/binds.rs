@@ -1,10 +1,10 @@
 //! What the guest sees, gathered in one directory: mounts in a namespace that only this process and virtiofsd are in.
 
 use std::ffi::CString;
-use std::fs::{self, File};
+use std::fs::{self, File, Permissions};
 use std::io;
 use std::os::unix::ffi::OsStrExt as _;
-use std::os::unix::fs::DirBuilderExt as _;
+use std::os::unix::fs::{DirBuilderExt as _, PermissionsExt as _};
 use std::path::{Path, PathBuf};
 
 use libc::{MOUNT_ATTR_RDONLY, mount_attr};
@@ -15,6 +15,10 @@ use nix::sys::statvfs::{FsFlags, statvfs};
 use proto::share::Bind;
 
 const NOTHING: Option<&str> = None;
+/// Of a directory such as `/tmp`.
+const STICKY_FOR_ALL: u32 = libc::S_ISVTX | libc::S_IWOTH;
+/// The bits of a mode that can be set.
+const MODE: u32 = 0o7777;
 /// Entries are all that is in it.
 const SIZE: &str = "mode=0755,size=64k";
 
@@ -42,6 +46,12 @@ pub(crate) enum BindError {
         volume: PathBuf,
         #[source]
         cause: Errno,
+    },
+    #[error("sticky bit of `{}` not taken away, with which its files cannot be read in the guest", volume.display())]
+    Sticky {
+        volume: PathBuf,
+        #[source]
+        cause: io::Error,
     },
     #[error("`{}` not mounted", volume.display())]
     Mount {
@@ -78,6 +88,10 @@ fn bind(wanted: &Bind, entry: &Path) -> Result<(), BindError> {
         _ => return Err(BindError::Kind { volume: volume.clone() }),
     };
     made.map_err(|cause| BindError::Entry { entry: entry.to_owned(), cause })?;
+    if wanted.filled {
+        let let_follow = let_links_be_followed(volume, found.permissions().mode());
+        let_follow.map_err(|cause| BindError::Sticky { volume: volume.clone(), cause })?;
+    }
     let not_mounted = |cause| BindError::Mount { volume: volume.clone(), cause };
     mount(Some(volume), entry, NOTHING, MsFlags::MS_BIND | MsFlags::MS_REC, NOTHING).map_err(not_mounted)?;
     if !wanted.follows {
@@ -101,6 +115,17 @@ fn bind(wanted: &Bind, entry: &Path) -> Result<(), BindError> {
         read_only.map_err(|cause| BindError::ReadOnly { volume: volume.clone(), cause })?;
     }
     Ok(())
+}
+
+/// A volume that kubelet fills is a directory of links. Where it is in memory the directory is sticky and all may write to it, as `/tmp`,
+/// and since Kubernetes 1.36 the links are the pod user's, if it has one. A kernel with `fs.protected_symlinks` set, as distributions
+/// have it, then lets nobody but that user follow them. Whatever runs in a container is that user; a guest has root and others. The bit
+/// says who may remove files of others, and nobody may in what is read-only. kubelet does not set it again.
+fn let_links_be_followed(volume: &Path, mode: u32) -> io::Result<()> {
+    if mode & STICKY_FOR_ALL != STICKY_FOR_ALL {
+        return Ok(());
+    }
+    fs::set_permissions(volume, Permissions::from_mode(mode & MODE & !libc::S_ISVTX))
 }
 
 /// With all that is mounted below it: mount_setattr(2), of Linux 5.12.

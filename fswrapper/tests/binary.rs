@@ -30,7 +30,7 @@ impl Node {
     }
 
     fn bind(&self, name: &str, read_only: bool) -> Bind {
-        Bind { source: self.dir.path().join(name), read_only, recursive: false, follows: false }
+        Bind { source: self.dir.path().join(name), read_only, recursive: false, follows: false, filled: false }
     }
 
     fn shares(&self, virtiofsd: &Path, mounts: Vec<Bind>) -> Output {
@@ -103,6 +103,21 @@ fn volumes_are_entries_and_nothing_is_left_on_the_node() {
     let mut names = node.names();
     names.sort();
     assert_eq!(names, [PID_FILE, FILE], "its mounts are its own");
+}
+
+#[test]
+fn links_of_what_kubelet_fills_can_be_followed_by_all() {
+    let node = Node::new();
+    let mode = |name: &str| fs::metadata(node.dir.path().join(name)).expect("there").permissions().mode() & 0o7777;
+    for name in ["token", "tmp"] {
+        let dir = node.dir.path().join(name);
+        fs::create_dir(&dir).expect("made");
+        fs::set_permissions(dir, fs::Permissions::from_mode(0o3777)).expect("set");
+    }
+    let mounts = vec![Bind { filled: true, ..node.bind("token", true) }, node.bind("tmp", true)];
+    let output = node.shares(Path::new(FAKE), mounts);
+    assert!(output.status.success(), "{output:?}");
+    assert_eq!((mode("token"), mode("tmp")), (0o2777, 0o3777), "of others nothing is changed");
 }
 
 #[test]

@@ -53,6 +53,9 @@ pub struct Bind {
     pub recursive: bool,
     /// Whether what is mounted below it on the node later is seen, too.
     pub follows: bool,
+    /// Whether kubelet fills it, as it does a Secret: its files are links then, which each user of the guest is to be able to follow.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub filled: bool,
 }
 
 impl Share {
@@ -91,7 +94,7 @@ mod tests {
     use super::*;
 
     fn share(mounts: usize) -> Share {
-        let bind = Bind { source: "/srv/a b".into(), read_only: true, recursive: true, follows: false };
+        let bind = Bind { source: "/srv/a b".into(), read_only: true, recursive: true, follows: false, filled: true };
         Share { virtiofsd: "/usr/libexec/virtiofsd".into(), mounts: vec![bind; mounts] }
     }
 

@@ -126,11 +126,12 @@ pub(crate) fn prepare(config: &Config, container: &Container, share: &Share) -> 
     let dir = dir(config, container.machine.id);
     remove(&dir)?;
     DirBuilder::new().recursive(true).mode(0o700).create(&dir)?;
-    let bind = |SharedMount { source, path: _, read_only, recursive, follows }: &SharedMount| Bind {
+    let bind = |SharedMount { source, path: _, read_only, recursive, follows, filled }: &SharedMount| Bind {
         source: source.clone(),
         read_only: *read_only,
         recursive: *recursive,
         follows: *follows,
+        filled: *filled,
     };
     let share =
         proto::share::Share { virtiofsd: config.virtiofsd.clone(), mounts: share.mounts.iter().map(bind).collect() };

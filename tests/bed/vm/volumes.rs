@@ -1,7 +1,7 @@
 //! Volumes of pods in guests, by virtiofs and our agent.
 
 use std::fs;
-use std::os::unix::fs::{MetadataExt as _, PermissionsExt as _, chown, symlink};
+use std::os::unix::fs::{MetadataExt as _, PermissionsExt as _, chown, lchown, symlink};
 use std::os::unix::net::UnixListener;
 use std::path::PathBuf;
 use std::time::Duration;
@@ -15,12 +15,14 @@ use tests::case::{Bed, Case};
 use tests::command::{TOOL_DEADLINE, command, finish, sh};
 use tests::cri;
 use tests::image_server::Fault;
+use tests::kubelet_volumes::PodVolumes;
 use tests::node::{BOOT_DEADLINE, Node, Vm};
 use tests::wait::{wait_for, wait_until};
 use tests::world::World;
 
 use super::shell::{answers, exec, prints};
 
+const POD: &str = "volumes";
 const DEADLINE: Duration = Duration::from_secs(480);
 const GRACE: Duration = Duration::from_secs(30);
 /// Until the guest sees what has changed on the node: its kernel trusts what it knows for a second.
@@ -89,6 +91,16 @@ impl Volumes {
     }
 }
 
+/// As kubelet makes it in memory for a pod that has a user: since Kubernetes 1.36 the links are that user's, too.
+fn token(bed: &Bed) -> Result<Mount> {
+    let volumes = PodVolumes::new(&bed.dir, POD);
+    let mount = volumes.fill("projected", "token", &[("token", "of the pod\n")], "/var/token")?;
+    let dir = volumes.path("projected", "token");
+    lchown(dir.join("token"), Some(OWNER), Some(OWNER))?;
+    fs::set_permissions(dir, fs::Permissions::from_mode(0o1777))?;
+    Ok(mount)
+}
+
 fn container(bed: &Bed, node: &Node, mounts: Vec<Mount>) -> Result<ContainerConfig> {
     let image = node.images.offer("agent.qcow2", &tiny_with_agent(bed)?, Fault::None);
     node.cri.pull(&image)?;
@@ -107,7 +119,7 @@ fn is_refused(bed: &Bed, vm: &Vm, line: &str, why: &str) -> Result<()> {
 }
 
 fn boots(bed: &Bed, node: &Node, mounts: Vec<Mount>) -> Result<Vm> {
-    answers(bed, node.start_pod(node.pod("volumes")?, &container(bed, node, mounts)?)?)
+    answers(bed, node.start_pod(node.pod(POD)?, &container(bed, node, mounts)?)?)
 }
 
 fn virtiofsds() -> Result<Vec<i32>> {
@@ -119,10 +131,18 @@ fn virtiofsds() -> Result<Vec<i32>> {
 fn seen(bed: &Bed) -> Result<()> {
     let node = start(bed)?;
     let volumes = Volumes::new(bed)?;
+    let mounts = [volumes.all(), vec![token(bed)?]].concat();
     let before = World::look()?;
-    let vm = boots(bed, &node, volumes.all())?;
+    let vm = boots(bed, &node, mounts)?;
 
     prints(bed, &vm, "cat /etc/app/key", "first")?;
+    // As distributions set it. Whoever asks here is root.
+    prints(
+        bed,
+        &vm,
+        "echo 1 >/proc/sys/fs/protected_symlinks; cat /var/token/token; stat -c %a /var/token",
+        "of the pod\n777",
+    )?;
     is_refused(bed, &vm, "echo x >/etc/app/new", "Read-only file system")?;
     prints(
         bed,

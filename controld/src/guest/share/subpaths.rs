@@ -136,7 +136,8 @@ mod tests {
         let check = |name: &str, readonly, policy| {
             let host_path = pod.join(name).display().to_string();
             let (source, path) = (host_path.into(), "/data".into());
-            let mount = SharedMount { source, path, read_only: readonly, recursive: false, follows: false };
+            let mount =
+                SharedMount { source, path, read_only: readonly, recursive: false, follows: false, filled: false };
             let defaults = MachineDefaults { host_path: Given::Value(policy), ..MachineDefaults::default() };
             check_subpaths(&[mount], &sandbox, &defaults)
         };

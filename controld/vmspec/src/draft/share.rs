@@ -68,6 +68,7 @@ pub(super) fn of(
             read_only: mount.readonly,
             recursive: mount.recursive_read_only,
             follows: mount.propagation == HOST_TO_CONTAINER,
+            filled: seed::config_volume(mount, &sandbox.uid).is_some(),
         });
     }
     if mounts.len() > MAX_MOUNTS {
@@ -235,7 +236,12 @@ mod tests {
         let none = MachineDefaults::default();
         let by = |way| PodAnnotations { config_delivery: Some(way), ..PodAnnotations::default() };
         let plain = PodAnnotations::default();
-        assert_eq!(paths(of(&all, &plain, &none, true).expect("shares")), ["/etc/site", "/data", TOKEN]);
+        let shared = of(&all, &plain, &none, true).expect("shares");
+        let filled: Vec<bool> = shared.iter().flat_map(|share| &share.mounts).map(|mount| mount.filled).collect();
+        assert_eq!(
+            (paths(shared), filled),
+            (vec!["/etc/site".into(), "/data".into(), TOKEN.into()], vec![true, false, true])
+        );
         assert_eq!(paths(of(&all, &by(ConfigDelivery::Seed), &none, true).expect("shares")), ["/data", TOKEN]);
         assert_eq!(paths(of(&all, &by(ConfigDelivery::None), &none, true).expect("shares")), ["/data"]);
         let handler = MachineDefaults {

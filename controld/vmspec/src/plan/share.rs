@@ -36,6 +36,9 @@ pub struct SharedMount {
     /// Whether what is mounted below it on the node later is seen, too.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub follows: bool,
+    /// Whether kubelet fills it: a ConfigMap, a Secret, a projected volume or the downward API.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub filled: bool,
 }
 
 /// A text that names no way.
