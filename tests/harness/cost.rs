@@ -58,6 +58,13 @@ pub(crate) struct Ran {
     pub(crate) cost: Cost,
 }
 
+impl Ran {
+    /// A case that did not get so far as to cost anything.
+    pub(crate) fn failed(why: anyhow::Error) -> Self {
+        Self { outcome: Err(why), cost: Cost::default() }
+    }
+}
+
 /// Counts what `work` takes as a wait of this kind. Waits within it are a part of it.
 pub fn spent<T>(wait: Wait, work: impl FnOnce() -> T) -> T {
     if INSIDE.replace(true) {

@@ -20,7 +20,7 @@ use anyhow::{Context as _, Result, anyhow};
 
 use crate::case::Case;
 use crate::config::Config;
-use crate::cost::{Cost, Ran, Wait};
+use crate::cost::{Ran, Wait};
 use crate::report::{Machine, Report};
 use crate::slots::{Gate, Inside};
 
@@ -70,12 +70,11 @@ impl OnDemand {
             booted = Some(begun.elapsed().as_secs_f64());
             node
         };
-        let none = |failed| Ran { outcome: Err(failed), cost: Cost::default() };
-        let Some(place) = self.place(kind) else { return none(anyhow!("a kind of node that is in no table")) };
+        let Some(place) = self.place(kind) else { return Ran::failed(anyhow!("a kind of node that is in no table")) };
         let node = locked(place).node.get_or_insert_with(boot).clone();
         let mut ran = match node {
-            Ok(node) => node.run(case).unwrap_or_else(none),
-            Err(failed) => none(anyhow!("no emulated node: {failed}")),
+            Ok(node) => node.run(case).unwrap_or_else(Ran::failed),
+            Err(failed) => Ran::failed(anyhow!("no emulated node: {failed}")),
         };
         ran.cost.waits.extend(booted.map(|seconds| (Wait::Node, seconds)));
         let mut place = locked(place);

@@ -1,6 +1,7 @@
 //! What a recorded frame is, and frames of an attacker. Only as much of each protocol as the cases ask about.
 
 use std::net::Ipv4Addr;
+use std::ops::Range;
 
 const ETH_LEN: usize = 14;
 const IPV4: u16 = 0x0800;
@@ -8,6 +9,10 @@ const IPV6: u16 = 0x86dd;
 const UDP: u8 = 17;
 const ICMPV6: u8 = 58;
 const ROUTER_ADVERTISEMENT: u8 = 134;
+/// Where an IPv6 packet says who sent it, behind Ethernet's header.
+const IPV6_SOURCE: Range<usize> = ETH_LEN + 8..ETH_LEN + 24;
+/// Whose advertisement nobody should hear.
+const ROGUE: [u8; 16] = [0xfe, 0x80, 0, 0, 0, 0, 0, 0, 0, 0, 0x66, 0xff, 0xfe, 0x66, 0x66, 0x66];
 
 /// Kinds of frames that must not cross between a pod and the node.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -95,7 +100,6 @@ pub fn rogue_offer(client: [u8; 6], transaction: [u8; 4], address: Ipv4Addr) -> 
 /// A router advertisement (RFC 4861 section 4.2) of prefix `fd66::/64` to all nodes, by somebody who should not.
 #[must_use]
 pub fn rogue_advertisement() -> Vec<u8> {
-    let source = [0xfe, 0x80, 0, 0, 0, 0, 0, 0, 0, 0, 0x66, 0xff, 0xfe, 0x66, 0x66, 0x66];
     let group = [0xff, 0x02, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 1];
     let mut message = vec![ROUTER_ADVERTISEMENT, 0, 0, 0, 64, 0, 0x07, 0x08, 0, 0, 0, 0, 0, 0, 0, 0];
     message.extend([3, 4, 64, 0xc0]); // prefix information, on link, autonomous
@@ -103,7 +107,7 @@ pub fn rogue_advertisement() -> Vec<u8> {
     message.extend([0; 4]);
     message.extend([0xfd, 0x66, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0]);
     let [high, low] = be16(message.len());
-    let sum = checksum(&[&source, &group, &[0, 0, high, low, 0, 0, 0, ICMPV6], &message]);
+    let sum = checksum(&[&ROGUE, &group, &[0, 0, high, low, 0, 0, 0, ICMPV6], &message]);
     for (slot, byte) in message.iter_mut().skip(2).zip(sum.to_be_bytes()) {
         *slot = byte;
     }
@@ -111,10 +115,16 @@ pub fn rogue_advertisement() -> Vec<u8> {
     let mut frame = vec![0x33, 0x33, 0, 0, 0, 1, 0x02, 0, 0, 0x66, 0x66, 0x66];
     frame.extend(IPV6.to_be_bytes());
     frame.extend([0x60, 0, 0, 0, high, low, ICMPV6, 255]);
-    frame.extend(source);
+    frame.extend(ROGUE);
     frame.extend(group);
     frame.extend(message);
     frame
+}
+
+/// Whether `frame` is [`rogue_advertisement`], by the address that it claims to come from.
+#[must_use]
+pub fn is_rogue_advertisement(frame: &[u8]) -> bool {
+    kind(frame) == Kind::RouterAdvertisement && frame.get(IPV6_SOURCE).is_some_and(|source| source == ROGUE)
 }
 
 /// The internet checksum (RFC 1071) of parts that each have an even length.

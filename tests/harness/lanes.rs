@@ -32,14 +32,6 @@ impl Lane {
         }
         Kind::of(case.name).is_some_and(Kind::one_at_a_time).then_some(Self::Cards)
     }
-
-    /// How many lanes `cases` need.
-    pub(crate) fn count(cases: &[Case]) -> usize {
-        [Self::Installed, Self::Cards]
-            .iter()
-            .filter(|lane| cases.iter().any(|case| Self::of(case) == Some(**lane)))
-            .count()
-    }
 }
 
 impl Lanes {

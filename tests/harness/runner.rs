@@ -17,7 +17,7 @@ use nix::unistd::Pid;
 use crate::case::{Bed, Case, log_dir};
 use crate::cell::{Cell, Links, Share, furnish};
 use crate::config::Config;
-use crate::cost::{self, Cost, Ran};
+use crate::cost::{self, Ran};
 use crate::emulated::{self, Kind, OnDemand};
 use crate::installed;
 use crate::lanes::{Lane, Lanes};
@@ -28,9 +28,9 @@ use crate::slots::Slots;
 /// How the names of cases begin whose programs have deadlines that are not ours to set: critest gives a container a minute to
 /// stop, in which a guest may have to boot; kubeadm gives a runtime two seconds to answer, in a machine that is emulated.
 const HURRIED: [&str; 2] = ["cri::critest_", installed::TIER];
-/// How the names of cases begin that take minutes, whatever else runs (`target/bed/report.json` has them). They come before the
-/// others, and so no run ends with one of them alone.
-const LONG: [&str; 4] = ["vm::a_stock_cloud_", "vm::cloud_init_", "cri::critest_in_guests", "kubelet::"];
+/// How the names of cases begin that take minutes, whatever else runs, or of which few run at a time (`target/bed/report.json` has
+/// them). They come before the others, and so no run ends with such alone.
+const LONG: [&str; 5] = ["vm::a_stock_cloud_", "vm::cloud_init_", "cri::critest_in_guests", "kubelet::", "node::"];
 /// Lines of each daemon's log that are shown of a failed case.
 const TAIL: usize = 40;
 /// Stands before each daemon's log.
@@ -47,7 +47,7 @@ pub fn run(args: Vec<String>, cases: &'static [Case], reports: &Path) -> Conclus
     // Gone with the last trial at the latest.
     let nodes = Arc::new(OnDemand::of(cases, Arc::clone(&report)));
     let waiting = cases.iter().filter(|case| Lane::of(case).is_some() || Kind::of(case.name).is_some()).count();
-    let slots = Arc::new(Slots::of(&mut args, waiting, Lane::count(cases)));
+    let slots = Arc::new(Slots::of(&mut args, waiting));
     let lanes = Arc::new(Lanes::default());
     let trial = |case: &'static Case| {
         let (nodes, report) = (Arc::clone(&nodes), Arc::clone(&report));
@@ -56,7 +56,7 @@ pub fn run(args: Vec<String>, cases: &'static [Case], reports: &Path) -> Conclus
             let lane = Lane::of(case);
             let _turn = lane.map(|lane| lanes.turn(lane));
             let _room = Kind::of(case.name).and_then(|kind| nodes.enter(kind));
-            let _slot = lane.is_none().then(|| slots.take());
+            let _slot = if lane.is_some() { slots.take_at_once() } else { slots.take() };
             let begun = Instant::now();
             let Ran { outcome, cost } = match Kind::of(case.name) {
                 Some(kind) => nodes.run(kind, case),
@@ -107,7 +107,7 @@ fn own_words(shown: &str) -> String {
 pub fn serve(cases: &'static [Case]) -> Result<()> {
     emulated::serve(|name| match named(name, cases) {
         Ok(case) => in_cell(case, Kind::of(name).map_or(Links::Own, |kind| kind.links)),
-        Err(failed) => Ran { outcome: Err(failed), cost: Cost::default() },
+        Err(failed) => Ran::failed(failed),
     })
 }
 
@@ -127,7 +127,7 @@ pub fn in_view(words: &[&str], deadline: Duration) -> Result<()> {
 fn in_cell(case: &Case, links: Links) -> Ran {
     match Cell::create(links, share(case)) {
         Ok(cell) => in_this(cell, case),
-        Err(failed) => Ran { outcome: Err(failed), cost: Cost::default() },
+        Err(failed) => Ran::failed(failed),
     }
 }
 
@@ -142,7 +142,7 @@ fn in_this(cell: Cell, case: &Case) -> Ran {
     let removed = cell.remove(keep);
     let outcome = outcome.map_err(|failed| anyhow!("{failed:#}\n{said}{logs}{kept}")).and(removed).map(|()| said);
     match (outcome, cost) {
-        (Ok(_), Err(failed)) => Ran { outcome: Err(failed), cost: Cost::default() },
+        (Ok(_), Err(failed)) => Ran::failed(failed),
         (outcome, cost) => Ran { outcome, cost: cost.unwrap_or_default() },
     }
 }

@@ -1,8 +1,9 @@
 //! How many cases run at a time: as many as keep the processors busy.
 //!
 //! Some cases compute, as their guests are emulated; others mostly wait for leases and deadlines of protocols. So a few run at a time in
-//! any case, and one more each time that a processor was idle, up to a limit. Fewer run than there are threads, since some threads only
-//! wait for the turn of their case. A case whose turn it is in its [lane](crate::lanes) has a place of its own.
+//! any case, and one more each time that a processor was idle, up to a limit. An emulated guest costs more the longer it has to wait for
+//! a processor, since its clock ticks meanwhile: so not more of them than are needed. Fewer run than there are threads, since some
+//! threads only wait for the turn of their case in its [lane](crate::lanes).
 
 use std::fs;
 use std::num::NonZero;
@@ -46,12 +47,10 @@ struct Times {
 pub(crate) struct Slot<'a>(&'a Slots);
 
 impl Slots {
-    /// As many as `args` say, and as said above if these say nothing, with a place for each of the `lanes` among them; and in `args`
-    /// threads for the cases that are `waiting`, besides.
-    pub(crate) fn of(args: &mut Arguments, waiting: usize, lanes: usize) -> Self {
+    /// As many as `args` say, and as said above if these say nothing; and in `args` threads for the cases that are `waiting`, besides.
+    pub(crate) fn of(args: &mut Arguments, waiting: usize) -> Self {
         let processors = std::thread::available_parallelism().map_or(1, NonZero::get);
-        let (least, most) = args.test_threads.map_or((processors * 2, processors * MOST), |threads| (threads, threads));
-        let [least, most] = [least, most].map(|places| places.saturating_sub(lanes).max(1));
+        let (least, most) = args.test_threads.map_or((processors + 1, processors * MOST), |threads| (threads, threads));
         args.test_threads = Some(most + waiting);
         let running = Running { cases: 0, looked: Instant::now(), times: times() };
         Self { running: Mutex::new(running), changed: Condvar::new(), least, most }
@@ -64,6 +63,15 @@ impl Slots {
             running = self.changed.wait_timeout(running, LOOK).unwrap_or_else(PoisonError::into_inner).0;
         }
         running.cases += 1;
+        Slot(self)
+    }
+
+    /// One for a case that has waited for its turn, and is not to wait for a place as well, unless it was said how many there are.
+    pub(crate) fn take_at_once(&self) -> Slot<'_> {
+        if self.least == self.most {
+            return self.take();
+        }
+        self.running.lock().unwrap_or_else(PoisonError::into_inner).cases += 1;
         Slot(self)
     }
 }
@@ -149,10 +157,10 @@ mod tests {
     #[test]
     fn as_many_run_as_were_asked_for() {
         let mut args = Arguments { test_threads: Some(3), ..Arguments::default() };
-        let slots = Slots::of(&mut args, 5, 1);
+        let slots = Slots::of(&mut args, 5);
 
-        let _two = (slots.take(), slots.take());
+        let _two = (slots.take(), slots.take_at_once());
         let running = slots.running.lock().unwrap();
-        assert_eq!((running.cases, slots.least, slots.most, args.test_threads), (2, 2, 2, Some(7)));
+        assert_eq!((running.cases, slots.least, slots.most, args.test_threads), (2, 3, 3, Some(8)));
     }
 }

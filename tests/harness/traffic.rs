@@ -3,6 +3,7 @@
 use std::io::{Read as _, Write as _};
 use std::net::{IpAddr, SocketAddr, TcpListener, TcpStream};
 use std::path::Path;
+use std::sync::LazyLock;
 use std::time::Duration;
 
 use anyhow::{Context as _, Result, anyhow, ensure};
@@ -14,6 +15,13 @@ use crate::pace::{at_worst, stretched_seconds};
 /// Silence of a peer that means that it will not speak any more.
 const SILENCE: Duration = at_worst(Duration::from_secs(20));
 const CHUNK: usize = 1 << 16;
+/// After so many bytes they come again: a prime, so nothing that is lost in whole segments or pages is as long.
+const PERIOD: usize = 65_521;
+/// Once for all: emulated nodes take their time for each byte.
+static PATTERN: LazyLock<Vec<u8>> = LazyLock::new(|| {
+    let place = |at: usize| ((at % PERIOD).wrapping_mul(0x9e37_79b9) >> 13).to_le_bytes()[0];
+    (0..PERIOD + CHUNK).map(place).collect()
+});
 
 /// A namespace; `None` is the cell's own.
 pub type Place<'a> = Option<&'a Path>;
@@ -84,7 +92,7 @@ fn dialogue(client: Place<'_>, called: SocketAddr, listener: &TcpListener, len: 
         let mut sink = out.try_clone()?;
         let sender = scope.spawn(move || -> Result<()> {
             for at in (0..len).step_by(CHUNK) {
-                sink.write_all(&pattern(at, CHUNK.min(len - at)))?;
+                sink.write_all(pattern(at, CHUNK.min(len - at)))?;
             }
             Ok(sink.shutdown(std::net::Shutdown::Write)?)
         });
@@ -100,9 +108,10 @@ fn dialogue(client: Place<'_>, called: SocketAddr, listener: &TcpListener, len: 
     })
 }
 
-/// Bytes that tell their place in the stream, so that lost, doubled and swapped ones show.
-fn pattern(at: usize, len: usize) -> Vec<u8> {
-    (at..at + len).map(|place| (place.wrapping_mul(0x9e37_79b9) >> 13).to_le_bytes()[0]).collect()
+/// Bytes that tell their place in the stream, so that lost, doubled and swapped ones show. At most a chunk of them.
+fn pattern(at: usize, len: usize) -> &'static [u8] {
+    let begin = at % PERIOD;
+    PATTERN.get(begin..begin + len).unwrap_or_default()
 }
 
 fn at<T: Send>(place: Place<'_>, work: impl FnOnce() -> Result<T> + Send) -> Result<T> {
