@@ -91,9 +91,12 @@ pub enum Command {
     Exec(Exec),
     /// Copy files and directories to or from the guest of a machine
     ///
-    /// By `tar` in the guest, which our agent `virtlet-agent` starts. As by kubectl, a directory of a guest becomes TO, also
-    /// if there is one; a file goes into TO, if that is a directory. From a guest only files and directories are taken, never a
-    /// link. Copies belong to the user who copies, in guests to whom the agent runs as.
+    /// By `tar` in the guest, which our agent `virtlet-agent` starts. As by docker, a file or a directory goes into TO, if that is
+    /// a directory, and becomes TO if not. POD:PATH/. is what is in a directory of a guest, without the directory.
+    ///
+    /// What is there already is overwritten, but nothing beside what was named. From a guest only files and directories are taken,
+    /// never a symbolic link, and a second name of a file (a hard link) only where nothing has that name. Copies belong to the user who
+    /// copies, in guests to whom the agent runs as.
     Cp(Cp),
     /// Log in to the guest of a machine, by the `ssh` of this node
     ///

@@ -1,5 +1,6 @@
 //! `cp`: files between this node and a guest, by `tar` in the guest.
 
+mod asked;
 mod pack;
 mod unpack;
 

@@ -274,6 +274,17 @@ pub enum CtlError {
     /// A guest sends what is not part of what it was asked for.
     #[error("the guest sends `{0}`, which was not asked for; nothing more is taken from it")]
     Stranger(String),
+    /// A guest names a file by a second name that it has not sent by a first.
+    #[error(
+        "the guest sends `{name}` as another name of `{target}`, which it has not sent; nothing more is taken from it"
+    )]
+    StrangeLink { name: String, target: String },
+    /// A guest's second name of a file is that of something else here.
+    #[error(
+        "`{}` is there already, and the guest sends it as another name of a file (a hard link), which goes over nothing; \
+         remove it, or copy to where there is nothing yet", .0.display()
+    )]
+    LinkOver(PathBuf),
     /// A guest sends too much.
     #[error("the guest sends more than {limit} bytes; --limit allows more")]
     TooMuch { limit: u64 },

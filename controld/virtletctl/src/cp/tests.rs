@@ -52,23 +52,31 @@ fn what_tar_packs_is_unpacked_without_links() {
     let dir = tempfile::tempdir().expect("directory");
     tree(dir.path());
     let tar = Command::new("tar").args(["-cf", "-", "-C"]).arg(dir.path()).arg("./tree").output().expect("tar");
-    let to = dir.path().join("to");
-    // Into nothing, and over what is there.
-    for _ in 0..2 {
+    // As what is not there, into what is, and over that.
+    for copy in ["to", "to/tree", "to/tree"] {
+        let to = dir.path().join("to");
         let mut unpacked = unpack(tar.stdout.as_slice(), "tree", &to, LIMIT).expect("unpacked");
         unpacked.skipped.sort();
         assert_eq!(
             unpacked,
             Unpacked { entries: 6, skipped: vec!["./tree/link".into(), "./tree/longlink".into()], unnamed: 0 }
         );
+        let to = dir.path().join(copy);
+        let deep = to.join("d".repeat(90)).join("e".repeat(90));
+        assert_eq!(fs::read(deep.join("long")).expect("file"), b"a");
+        assert_eq!(fs::read(to.join("run")).expect("file"), vec![b'x'; 70_000]);
+        assert_eq!(fs::metadata(to.join("run")).expect("file").permissions().mode() & 0o777, 0o755);
+        assert!(!to.join("link").exists() && to.join("-empty\n").exists());
     }
-    let deep = to.join("d".repeat(90)).join("e".repeat(90));
-    assert_eq!(fs::read(deep.join("long")).expect("file"), b"a");
-    assert_eq!(fs::read(to.join("run")).expect("file"), vec![b'x'; 70_000]);
-    assert_eq!(fs::metadata(to.join("run")).expect("file").permissions().mode() & 0o777, 0o755);
-    assert!(!to.join("link").exists() && to.join("-empty\n").exists());
-    let all = Command::new("tar").args(["-cf", "-", "-C"]).arg(&to).arg("./.").output().expect("tar");
-    assert_eq!(unpack(all.stdout.as_slice(), ".", &dir.path().join("again"), LIMIT).expect("unpacked").entries, 6);
+    assert!(!dir.path().join("to/tree/tree").exists());
+    // What is in it, without itself.
+    let all = Command::new("tar").args(["-cf", "-", "-C"]).arg(dir.path().join("to/tree")).arg("./.").output();
+    let all = all.expect("tar").stdout;
+    let to = dir.path().join("again");
+    for _ in 0..2 {
+        assert_eq!(unpack(all.as_slice(), ".", &to, LIMIT).expect("unpacked").entries, 6);
+        assert_eq!(fs::read_dir(&to).expect("directory").count(), 3);
+    }
 }
 
 /// What tar makes of a directory.
@@ -88,12 +96,12 @@ fn another_name_of_a_file_is_a_copy_of_it() {
     fs::hard_link(tree.join(&long).join("first"), tree.join("z")).expect("link");
     for format in ["--format=gnu", "--format=pax"] {
         let to = dir.path().join(format);
-        // Into nothing, and over what is there.
-        for _ in 0..2 {
+        // As what is not there, and into what is.
+        for copy in [to.clone(), to.join("tree")] {
             let unpacked = unpack(tarred(dir.path(), &[format]).as_slice(), "tree", &to, LIMIT).expect(format);
             assert_eq!((unpacked.entries, unpacked.skipped.len()), (5, 0), "{format}");
             for name in [format!("{long}/first"), "z".into()] {
-                assert_eq!(fs::read(to.join(&name)).expect("file"), b"content", "{format} {name}");
+                assert_eq!(fs::read(copy.join(&name)).expect("file"), b"content", "{format} {name}");
             }
         }
     }
@@ -101,6 +109,70 @@ fn another_name_of_a_file_is_a_copy_of_it() {
     let outside = tarred(dir.path(), &["--transform=flags=h;s,.*,other/x,"]);
     let error = unpack(outside.as_slice(), "tree", &dir.path().join("to"), LIMIT).expect_err("a stranger");
     assert!(matches!(error, CtlError::Stranger(_)), "{error}");
+}
+
+/// What two names of a file, `a` and `b`, become that come into `here`, whose `tree` has a `secret`; `target` is what the guest says
+/// `b` is another name of.
+fn linked(here: &Path, target: &str) -> CtlError {
+    let dir = tempfile::tempdir().expect("directory");
+    let tree = dir.path().join("tree");
+    fs::create_dir(&tree).expect("directory");
+    fs::write(tree.join("a"), "hostile").expect("file");
+    fs::hard_link(tree.join("a"), tree.join("b")).expect("link");
+    let target = format!("--transform=flags=RSh;s,/a$,/{target},");
+    let archive = tarred(dir.path(), &["--sort=name", "-P", &target]);
+    unpack(archive.as_slice(), "tree", here, LIMIT).expect_err("a hostile link")
+}
+
+#[test]
+fn a_link_is_to_what_came_before_it_and_over_nothing() {
+    let here = tempfile::tempdir().expect("directory");
+    let tree = here.path().join("tree");
+    fs::create_dir(&tree).expect("directory");
+    let secret = tree.join("secret");
+    fs::write(&secret, "mine").expect("file");
+    fs::set_permissions(&secret, fs::Permissions::from_mode(0o600)).expect("mode");
+    let mut told = Vec::new();
+    for target in ["secret", "absent", "../tree/secret"] {
+        told.push(linked(here.path(), target));
+        assert!(!tree.join("b").exists(), "{target}");
+    }
+    fs::write(tree.join("b"), "mine").expect("file");
+    told.push(linked(here.path(), "a"));
+    for kept in ["secret", "b"] {
+        assert_eq!(fs::read(tree.join(kept)).expect(kept), b"mine", "{kept}");
+    }
+    let told: Vec<_> = told.iter().map(|error| common::Chain(error).to_string()).collect();
+    insta::assert_snapshot!(told.join("\n").replace(here.path().to_str().expect("UTF-8"), "DIR"), @r"
+    the guest sends `./tree/b` as another name of `./tree/secret`, which it has not sent; nothing more is taken from it
+    failed to open `DIR/tree/absent`: No such file or directory (os error 2)
+    the guest sends `./tree/../tree/secret`, which was not asked for; nothing more is taken from it
+    `DIR/tree/b` is there already, and the guest sends it as another name of a file (a hard link), which goes over nothing; remove it, or copy to where there is nothing yet
+    ");
+}
+
+/// As the guest that is asked for a file answers with a directory.
+#[test]
+fn a_directory_never_spreads_over_what_is_there() {
+    let here = tempfile::tempdir().expect("directory");
+    fs::create_dir(here.path().join("f.d")).expect("directory");
+    let mine = [".bashrc", "f.d/x"].map(|name| here.path().join(name));
+    for file in &mine {
+        fs::write(file, "mine").expect("file");
+    }
+    let dir = tempfile::tempdir().expect("directory");
+    let tree = dir.path().join("f");
+    fs::create_dir_all(tree.join("f.d")).expect("directory");
+    fs::write(tree.join(".bashrc"), "hostile").expect("file");
+    fs::write(tree.join("f.d/x"), "hostile").expect("file");
+    // As a tar sends it, and without the directories.
+    for archive in [packed(&tree, "f").0, forged("f/.bashrc"), forged("f/f.d/x")] {
+        unpack(archive.as_slice(), "f", here.path(), LIMIT).expect("unpacked");
+        for file in &mine {
+            assert_eq!(fs::read(file).expect("file"), b"mine", "{}", file.display());
+        }
+        fs::remove_dir_all(here.path().join("f")).expect("it is all in one place");
+    }
 }
 
 #[test]
@@ -143,9 +215,10 @@ fn a_hostile_archive_leaves_nothing_outside() {
     let outside = dir.path().join("outside");
     fs::create_dir(&outside).expect("directory");
     let to = dir.path().join("to");
-    fs::create_dir(&to).expect("directory");
-    symlink(&outside, to.join("way")).expect("link");
-    symlink(outside.join("new"), to.join("file")).expect("link");
+    let tree = to.join("tree");
+    fs::create_dir_all(&tree).expect("directory");
+    symlink(&outside, tree.join("way")).expect("link");
+    symlink(outside.join("new"), tree.join("file")).expect("link");
     let mut told = Vec::new();
     for name in ["tree/../../outside/x", "../outside/x", "/tree/x", "other/x", "tree/way/x", "tree/file", "tree/.."] {
         let error = unpack(forged(name).as_slice(), "tree", &to, LIMIT).expect_err(name);
@@ -166,7 +239,7 @@ fn a_hostile_archive_leaves_nothing_outside() {
     let unpacked = unpack(archive.as_slice(), "tree", &to, LIMIT).expect("unpacked");
     assert_eq!(unpacked.skipped, ["tree/a"]);
     assert!(fs::read_dir(&outside).expect("directory").next().is_none());
-    assert_eq!(fs::read(to.join("a/x")).expect("file"), b"hostile");
+    assert_eq!(fs::read(tree.join("a/x")).expect("file"), b"hostile");
     insta::assert_snapshot!(told.join("\n"));
 }
 

@@ -1,30 +1,28 @@
 //! An archive from a guest, which may be hostile, as files of ours.
 //!
-//! Nothing is written but below the place that the user named: names are walked one by one from there, no link is
-//! followed, and none is made.
+//! Nothing is written but what was [asked for](super::asked): names are walked one by one from the place that the user named, no link
+//! is followed, and none is made.
 
+use std::collections::BTreeSet;
 use std::ffi::{OsStr, OsString};
 use std::fs::{self, File};
 use std::io::{self, Read, Write as _};
 use std::os::fd::{AsFd, OwnedFd};
-use std::os::unix::ffi::OsStrExt as _;
+use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
 
 use imagestore::tar::{Data, Entry, Kind, Tar};
-use nix::fcntl::{OFlag, openat};
+use nix::fcntl::{OFlag, OpenHow, ResolveFlag, openat, openat2};
 use nix::sys::stat::{Mode, mkdirat};
 
 use super::super::error::CtlError;
+use super::asked::{Asked, text};
 use super::pack::failed;
 
 /// Bytes that are written at once.
 const CHUNK: usize = 64 << 10;
 /// Bytes that an entry takes in an archive beside its content.
 const HEADER: u64 = 512;
-/// Directories within each other; a path of Linux cannot have more (`PATH_MAX`).
-const MAX_DEPTH: usize = 2048;
-/// Bytes of a path of Linux (`PATH_MAX`).
-const MAX_PATH: usize = 4096;
 /// Skipped entries that are named.
 const MAX_NAMED: usize = 20;
 
@@ -38,30 +36,35 @@ pub(super) struct Unpacked {
     pub(super) unnamed: u64,
 }
 
-/// Writes what `archive` has as `name` to `to`: into it, if that is a directory and this a file. `limit` bytes of archive at most.
+/// Writes what `archive` has as `name` to `to`, or into it, if that is a directory. `limit` bytes of archive at most.
 pub(super) fn unpack(archive: impl Read, name: &str, to: &Path, limit: u64) -> Result<Unpacked, CtlError> {
+    let asked = Asked::new(name, to);
     let mut tar = Tar::of(archive, limit / HEADER);
-    let mut done = Unpacked::default();
+    let (mut done, mut made) = (Unpacked::default(), Made::default());
     let mut left = limit;
     while let Some(entry) = tar.next_entry().map_err(CtlError::Archive)? {
         // Files without a byte fill a disk's table of files, and names of links memory.
         let costs = entry.size.saturating_add(HEADER).saturating_add(entry.path.len() as u64);
         left = left.checked_sub(costs).ok_or(CtlError::TooMuch { limit })?;
-        let names = below(&entry.path, name)?;
+        let names = asked.below(&entry.path)?;
         match entry.kind {
             Kind::Directory => {
                 directory(to, &names, entry.mode)?;
                 done.entries += 1;
             }
             Kind::Regular => {
-                let (file, path) = create(to, &names, name, entry.mode)?;
-                write(&mut tar, entry, file, &path)?;
+                let (mut file, path) = create(to, &names, OFlag::empty(), entry.mode)?;
+                write(&mut tar, entry, &mut file, &path)?;
+                made.add(&file, &path)?;
                 done.entries += 1;
             }
             Kind::Hardlink => {
-                let source = below(&entry.target, name)?;
-                let (file, path) = create(to, &names, name, entry.mode)?;
-                left = left.checked_sub(again(to, &source, file, &path)?).ok_or(CtlError::TooMuch { limit })?;
+                let (mut source, size) = made.open(&asked, &entry)?;
+                left = left.checked_sub(size).ok_or(CtlError::TooMuch { limit })?;
+                let (mut file, path) = create(to, &names, OFlag::O_EXCL, entry.mode)?;
+                // Links are not made: whoever changed one file would change two.
+                io::copy(&mut source, &mut file).map_err(failed("write", &path))?;
+                made.add(&file, &path)?;
                 done.entries += 1;
             }
             _ if done.skipped.len() < MAX_NAMED => {
@@ -71,21 +74,6 @@ pub(super) fn unpack(archive: impl Read, name: &str, to: &Path, limit: u64) -> R
         }
     }
     Ok(done)
-}
-
-/// The names that lead from what was asked for to an entry.
-fn below(path: &[u8], name: &str) -> Result<Vec<OsString>, CtlError> {
-    let stranger = || CtlError::Stranger(String::from_utf8_lossy(path.get(..MAX_PATH).unwrap_or(path)).into_owned());
-    let names: Vec<&[u8]> = path.split(|byte| *byte == b'/').filter(|name| !matches!(*name, b"" | b".")).collect();
-    if path.len() > MAX_PATH || path.first() == Some(&b'/') || names.contains(&&b".."[..]) || names.len() > MAX_DEPTH {
-        return Err(stranger());
-    }
-    let names = match names.split_first() {
-        _ if name == "." => names.as_slice(),
-        Some((first, rest)) if *first == name.as_bytes() => rest,
-        _ => return Err(stranger()),
-    };
-    Ok(names.iter().map(|name| OsStr::from_bytes(name).to_owned()).collect())
 }
 
 /// Makes a directory, if it is not there.
@@ -110,21 +98,21 @@ fn make(parent: &impl AsFd, name: &OsStr, mode: u32) -> io::Result<()> {
     }
 }
 
-/// Opens a file for writing; `name` is its own if it is copied into a directory.
-fn create(to: &Path, names: &[OsString], name: &str, mode: u32) -> Result<(File, PathBuf), CtlError> {
-    let own = [OsString::from(name)];
-    let names = if names.is_empty() && to.is_dir() { &own } else { names };
-    let Some((file, parents)) = names.split_last() else {
+/// Opens a file for writing.
+fn create(to: &Path, names: &[OsString], flags: OFlag, mode: u32) -> Result<(File, PathBuf), CtlError> {
+    let flags = writing() | flags;
+    let (opened, path) = match names.split_last() {
         // The user's own word, which may be a link too.
-        let opened = openat(nix::fcntl::AT_FDCWD, to, writing() - OFlag::O_NOFOLLOW, permissions(mode));
-        let opened = opened.map_err(io::Error::from).and_then(regular);
-        return Ok((opened.map_err(failed("write", to))?, to.to_owned()));
+        None => (openat(nix::fcntl::AT_FDCWD, to, flags - OFlag::O_NOFOLLOW, permissions(mode)), to.to_owned()),
+        Some((file, parents)) => {
+            let (parent, path) = enter(to, parents)?;
+            (openat(&parent, file.as_os_str(), flags, permissions(mode)), path.join(file))
+        }
     };
-    let (parent, path) = enter(to, parents)?;
-    let path = path.join(file);
-    let opened = openat(&parent, file.as_os_str(), writing(), permissions(mode));
-    let opened = opened.map_err(io::Error::from).and_then(regular);
-    Ok((opened.map_err(failed("write", &path))?, path))
+    match opened {
+        Err(nix::Error::EEXIST) => Err(CtlError::LinkOver(path)),
+        opened => Ok((opened.map_err(io::Error::from).and_then(regular).map_err(failed("write", &path))?, path)),
+    }
 }
 
 /// Without waiting for a FIFO's reader.
@@ -161,24 +149,36 @@ fn enter(to: &Path, names: &[OsString]) -> Result<(OwnedFd, PathBuf), CtlError> 
     Ok((dir, path))
 }
 
-/// Copies a file that was copied already, for its other name. Links are not made: whoever changed one file would change two.
-fn again(to: &Path, source: &[OsString], mut file: File, path: &Path) -> Result<u64, CtlError> {
-    let Some((name, parents)) = source.split_last() else {
-        return Err(failed("write", path)(io::Error::other("it is a link to the whole of the archive")));
-    };
-    let (parent, at) = enter(to, parents)?;
-    let at = at.join(name);
-    let flags = OFlag::O_RDONLY | OFlag::O_NOFOLLOW | OFlag::O_NONBLOCK | OFlag::O_CLOEXEC;
-    let opened = openat(&parent, name.as_os_str(), flags, Mode::empty()).map_err(io::Error::from);
-    let mut source = File::from(opened.map_err(failed("open", &at))?);
-    let metadata = source.metadata().map_err(failed("look at", &at))?;
-    if !metadata.is_file() {
-        return Err(failed("open", &at)(io::Error::other("it is no regular file")));
+/// Which files an archive has made, by device and inode: these take more room on a disk than here.
+#[derive(Debug, Default)]
+struct Made(BTreeSet<(u64, u64)>);
+
+impl Made {
+    fn add(&mut self, file: &File, path: &Path) -> Result<(), CtlError> {
+        let metadata = file.metadata().map_err(failed("look at", path))?;
+        self.0.insert((metadata.dev(), metadata.ino()));
+        Ok(())
     }
-    io::copy(&mut source, &mut file).map_err(failed("write", path))
+
+    /// Opens the file that `entry` is another name of, and says how long it is. Only one of this archive: what was there before is not
+    /// for a guest to copy, as under another name, of other permissions, others may read it.
+    fn open(&self, asked: &Asked<'_>, entry: &Entry) -> Result<(File, u64), CtlError> {
+        let names: PathBuf = asked.below(&entry.target)?.iter().collect();
+        let path = asked.to.join(&names);
+        let flags = OFlag::O_RDONLY | OFlag::O_NONBLOCK | OFlag::O_CLOEXEC;
+        let how = OpenHow::new().flags(flags).resolve(ResolveFlag::RESOLVE_BENEATH | ResolveFlag::RESOLVE_NO_SYMLINKS);
+        let opened = enter(asked.to, &[])
+            .and_then(|(to, _)| openat2(&to, &names, how).map_err(io::Error::from).map_err(failed("open", &path)));
+        let source = File::from(opened?);
+        let metadata = source.metadata().map_err(failed("look at", &path))?;
+        if !self.0.contains(&(metadata.dev(), metadata.ino())) {
+            return Err(CtlError::StrangeLink { name: text(&entry.path), target: text(&entry.target) });
+        }
+        Ok((source, metadata.len()))
+    }
 }
 
-fn write(tar: &mut Tar<impl Read>, entry: Entry, mut file: File, path: &Path) -> Result<(), CtlError> {
+fn write(tar: &mut Tar<impl Read>, entry: Entry, file: &mut File, path: &Path) -> Result<(), CtlError> {
     let mut data = Data::of(entry);
     let mut buffer = vec![0; CHUNK];
     loop {

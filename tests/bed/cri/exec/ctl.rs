@@ -60,6 +60,13 @@ pub(super) fn copies_files(exec: &Exec) -> Result<()> {
         ("ctl cp tree/in/file $id:/tmp && ctl exec $id cat /tmp/file | cmp - tree/in/file && echo same", "same"),
         ("ctl cp $id:/tmp/there/in/file . && cmp file tree/in/file && echo same", "same"),
         ("ctl exec $id readlink /tmp/there/link", "in/file"),
+        // Nothing that is there is touched but by its own name.
+        (
+            "mkdir -p here/in && echo ours >here/in/file && ctl cp $id:/tmp/there here && cat here/in/file && \
+             cmp tree/in/file here/there/in/file && ls here",
+            "ours\nin\nthere",
+        ),
+        ("ctl cp $id:/tmp/there/. here && cmp tree/in/file here/in/file && ls here", "in\nthere"),
     ] {
         exec.prints(&format!("{begin}{line}"), wanted)?;
     }
