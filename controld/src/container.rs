@@ -15,7 +15,7 @@ mod resources;
 mod start;
 mod uses;
 
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -43,7 +43,8 @@ use crate::devices;
 use crate::disks::{block_devices, emptydir, flexvolume, growth, host_disks, image_volumes, persistent};
 use crate::files::look;
 use crate::guest::agents::{self, Output};
-use crate::guest::{screen, seed, share};
+use crate::guest::screen::Screen;
+use crate::guest::{seed, share};
 use crate::hypervisor::HvEvent;
 use crate::hypervisor::process::Processes;
 use crate::model::{CONTAINER_VERSION, Container, ContainerState, PodName, Sandbox, SandboxState};
@@ -258,10 +259,10 @@ impl Containers {
         }
     }
 
-    /// The VNC socket of a machine's screen, if it has one.
-    #[must_use]
-    pub fn screen(&self, container: &Container) -> Option<PathBuf> {
-        container.machine.hardware.extras.graphics.map(|_| screen::socket(&self.uses.config, container.machine.id))
+    /// Where a machine's screen is, if it has one.
+    pub(crate) async fn screen(&self, container: &Container) -> Option<Screen> {
+        container.machine.hardware.extras.graphics?;
+        Some(Screen::of(&self.uses.config, &container.machine).await)
     }
 
     /// What the emulator has for machines of a runtime handler: of the type that the pod's earlier machines had, if it has that, or of the

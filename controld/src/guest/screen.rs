@@ -1,15 +1,41 @@
 //! The screen of a machine that has one: QEMU makes the socket itself, so it has a directory of its own for it, which nobody else enters.
+//! What lies there is what QEMU has put there: whoever connects to it looks at what it is, and who listens (`virtletctl vnc`).
 
 use std::fs::{self, DirBuilder};
 use std::io;
 use std::os::unix::fs::{DirBuilderExt as _, PermissionsExt as _, chown};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
+use common::{Chain, off_reactor};
 use proto::tap::QemuUser;
+use serde::Serialize;
 use vmspec::MachineId;
+use vmspec::plan::MachinePlan;
 
 use crate::config::Config;
 use crate::files::remove;
+use crate::hypervisor::process::{STATUS_DIR, pid_of};
+
+/// A screen, as whoever is to connect to it is told of it.
+#[derive(Debug, Serialize)]
+pub(crate) struct Screen {
+    socket: PathBuf,
+    /// The process of QEMU, which is to be the other end; `None` if the machine does not run.
+    pid: Option<i32>,
+}
+
+impl Screen {
+    /// That of a machine that has one.
+    pub(crate) async fn of(config: &Config, machine: &MachinePlan) -> Self {
+        let (domain, id) = (machine.domain.clone(), machine.id);
+        let found = off_reactor(move || pid_of(Path::new(STATUS_DIR), &domain, id.uuid())).await;
+        let pid = found.unwrap_or_else(|error| {
+            tracing::warn!(machine = %id, error = %Chain(&error), "QEMU behind a screen not found");
+            None
+        });
+        Self { socket: socket(config, id), pid }
+    }
+}
 
 /// Where a machine's socket is.
 pub(crate) fn dir(config: &Config, machine: MachineId) -> PathBuf {

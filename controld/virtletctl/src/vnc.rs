@@ -2,19 +2,22 @@
 
 use std::io::Write;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
-use std::path::Path;
 
+use serde::Deserialize as _;
 use serde_json::Value;
 use tokio::io::copy_bidirectional;
 use tokio::net::{TcpListener, TcpStream, UnixStream};
 
+use self::screen::Screen;
 use super::cli;
 use super::client::Client;
 use super::describe::info;
-use super::error::CtlError;
+use super::error::{CtlError, Line};
 use super::find::Node;
 use super::interrupt::Interrupt;
 use super::text::shown;
+
+mod screen;
 
 pub(super) async fn run(
     client: &Client,
@@ -28,32 +31,47 @@ pub(super) async fn run(
 async fn show(client: &Client, wanted: &cli::Vnc, out: &mut (dyn Write + Send)) -> Result<(), CtlError> {
     let node = Node::read(client).await?.within(&wanted.within);
     let (pod, container) = node.find_container(&wanted.pod, wanted.container.as_deref())?;
-    let told = client.container_in_full(&container.id).await?;
-    let screen = info(&told.info).get("screen").and_then(Value::as_str).map(str::to_owned);
-    let screen = screen.ok_or_else(|| CtlError::NoScreen(shown(&pod.name())))?;
+    let machine = Machine { client, container: container.id, pod: pod.name() };
     // Once, so that a machine that is off is told before somebody starts a viewer.
-    drop(connect(Path::new(&screen)).await?);
+    drop(machine.reach().await?);
     let address = SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOST), wanted.port);
     let listener = TcpListener::bind(address).await.map_err(|cause| CtlError::Listen { address, cause })?;
-    writeln!(out, "Screen of {} at {}, until Ctrl-C", shown(&pod.name()), listener.local_addr()?)?;
+    writeln!(out, "Screen of {} at {}, until Ctrl-C", shown(&machine.pod), listener.local_addr()?)?;
     out.flush()?;
     loop {
         let (viewer, _) = listener.accept().await?;
         // One at a time: a second viewer waits, as VNC would send the first away.
-        if let Err(error) = carry(viewer, Path::new(&screen)).await {
-            writeln!(out, "viewer left: {error}")?;
+        if let Err(error) = machine.show_to(viewer).await {
+            writeln!(out, "viewer left: {}", Line(&error))?;
         }
     }
 }
 
-async fn connect(screen: &Path) -> Result<UnixStream, CtlError> {
-    UnixStream::connect(screen)
-        .await
-        .map_err(|cause| CtlError::Terminal { action: "reach the screen; does the machine run?", cause })
+/// A machine that has a screen, or may have one.
+struct Machine<'a> {
+    client: &'a Client,
+    container: String,
+    pod: String,
 }
 
-async fn carry(mut viewer: TcpStream, screen: &Path) -> std::io::Result<()> {
-    viewer.set_nodelay(true)?;
-    let mut machine = UnixStream::connect(screen).await?;
-    copy_bidirectional(&mut viewer, &mut machine).await.map(drop)
+impl Machine<'_> {
+    /// Asks where the screen is each time: a machine that was started again has another QEMU.
+    async fn reach(&self) -> Result<UnixStream, CtlError> {
+        let told = self.client.container_in_full(&self.container).await?;
+        let screen = match info(&told.info).get("screen") {
+            None | Some(Value::Null) => return Err(CtlError::NoScreen(self.pod.clone())),
+            Some(screen) => Screen::deserialize(screen),
+        };
+        let lacks = |_| CtlError::Answer { action: "find the screen".into(), lacks: "socket and process of it" };
+        screen.map_err(lacks)?.connect(&self.pod).await
+    }
+
+    async fn show_to(&self, mut viewer: TcpStream) -> Result<(), CtlError> {
+        let mut screen = self.reach().await?;
+        let carried = async {
+            viewer.set_nodelay(true)?;
+            copy_bidirectional(&mut viewer, &mut screen).await
+        };
+        carried.await.map(drop).map_err(|cause| CtlError::Terminal { action: "carry the screen to a viewer", cause })
+    }
 }

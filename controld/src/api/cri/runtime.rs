@@ -367,7 +367,7 @@ impl RuntimeService for Runtime {
         let mut info = HashMap::new();
         if request.verbose {
             let handler = self.uses.config.handler(&sandbox.runtime_handler);
-            let screen = self.containers.screen(&container);
+            let screen = self.containers.screen(&container).await;
             let net = record.as_ref().and_then(|sandbox| sandbox.net.as_ref());
             let facts = serde_json::json!({
                 "sandboxID": container.sandbox,

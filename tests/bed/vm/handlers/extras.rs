@@ -1,7 +1,10 @@
 //! What a runtime handler adds to its machines, and what it lets pods say; who said what is told.
 
+use std::fs;
 use std::io::{BufRead as _, BufReader, Read as _};
 use std::net::TcpStream;
+use std::os::unix::fs::symlink;
+use std::os::unix::net::UnixListener;
 use std::path::Path;
 use std::process::Stdio;
 use std::time::Duration;
@@ -49,9 +52,8 @@ pub(super) fn adds(bed: &Bed) -> Result<()> {
     vm.wait_log("Westmere", BOOT_DEADLINE)?;
     vm.wait_log("siblings:2", BOOT_DEADLINE)?;
     explained(bed, &vm.pod.metadata.clone().unwrap_or_default().name)?;
-    seen(bed, &vm.pod.metadata.clone().unwrap_or_default().name)?;
     let screen = Path::new("/run/virtlet/screen").join(&vm.machine).join("vnc.sock");
-    ensure!(screen.exists(), "no {}", screen.display());
+    no_screen_but_qemus(bed, &vm.pod.metadata.clone().unwrap_or_default().name, &screen)?;
     node.remove_vm(&vm, Duration::ZERO)?;
     ensure!(!screen.exists(), "{} is left", screen.display());
     validated(bed)
@@ -92,15 +94,33 @@ fn seen(bed: &Bed, pod: &str) -> Result<()> {
     Ok(())
 }
 
+/// In the place of the socket: a link to another, and the socket of another.
+fn no_screen_but_qemus(bed: &Bed, pod: &str, screen: &Path) -> Result<()> {
+    let kept = screen.with_extension("kept");
+    fs::rename(screen, &kept).with_context(|| format!("no {}", screen.display()))?;
+    symlink(CRI_SOCKET, screen)?;
+    let linked = virtletctl(bed, &["vnc", pod])?;
+    fs::remove_file(screen)?;
+    let listener = UnixListener::bind(screen)?;
+    let taken = virtletctl(bed, &["vnc", pod])?;
+    drop(listener);
+    fs::rename(&kept, screen)?;
+    for (refused, why) in [(linked, "it is no socket"), (taken, "another process listens there")] {
+        let words = format!("is not the screen of the machine: {why}");
+        ensure!(refused.code == Some(1) && refused.stderr.contains(&words), "{refused:?}");
+    }
+    seen(bed, pod)
+}
+
 /// What a manifest says is judged by the configuration of the node.
 fn validated(bed: &Bed) -> Result<()> {
     let file = bed.dir.join("web.yaml");
     let file = file.to_str().context("UTF-8")?;
-    std::fs::write(file, MANIFEST)?;
+    fs::write(file, MANIFEST)?;
     let judged = virtletctl(bed, &["validate", file])?;
     ensure!(judged.code == Some(1), "{judged:?}");
     ensure!(judged.stdout.contains("problem: annotation VirtletDiskDriver: \"ide\" is not one of"), "{judged:?}");
-    std::fs::write(file, MANIFEST.replace("ide", "scsi"))?;
+    fs::write(file, MANIFEST.replace("ide", "scsi"))?;
     let judged = virtletctl(bed, &["validate", file])?;
     ensure!(judged.code == Some(0) && judged.stdout.contains("pod/web becomes a machine"), "{judged:?}");
     let line = judged.stdout.lines().find(|line| line.contains("vCPUs")).context("no vCPUs")?;
