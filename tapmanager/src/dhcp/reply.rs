@@ -5,10 +5,13 @@
 //! its end, the echoed machine identifier, the broadcast address, routes from their end (the way to a gateway and the
 //! default route come first), the domain, the host name, name servers from their end, the MTU, routers from their end.
 //! Address, mask, times and identities always fit. The options stand in the order that the client asked for them in.
+//!
+//! An option longer than 255 bytes comes in pieces, each an option of the same number (RFC 3396). The RFC lets them end
+//! anywhere, but systemd's networkd reads each by itself, so here each ends where a route or a domain ends.
 
 use std::net::Ipv4Addr;
 
-use dhcproto::v4::{Message, MessageType, Opcode, OptionCode, encode_long_opt_bytes};
+use dhcproto::v4::{Message, MessageType, Opcode, OptionCode};
 use dhcproto::{Encodable, Encoder};
 
 use super::frame::{IP_HEADER, UDP_HEADER};
@@ -22,8 +25,10 @@ const HEADER: usize = 240;
 const LEAST_PAYLOAD: usize = 300;
 /// RFC 791: the least MTU; option 26 may not say less (RFC 2132 section 5.1).
 const LEAST_MTU: u16 = 68;
-/// Most bytes of one option before it is split (RFC 3396).
-const MAX_OPTION: usize = 255;
+/// Most bytes of one piece of an option: its length is a byte.
+const MAX_PIECE: usize = u8::MAX as usize;
+/// Number and length before the bytes of a piece.
+const PIECE_HEADER: usize = 2;
 /// What clients that are older than RFC 3442 call its option, those of Microsoft.
 const OLD_ROUTES: OptionCode = OptionCode::Unknown(249);
 /// RFC 2131 section 3.3: all ones would be "for ever".
@@ -66,8 +71,9 @@ pub(super) fn encode(answer: Answer, lease: &Lease, request: &Request) -> Option
     header.encode(&mut encoder).ok()?;
     let longest = usize::from(request.max_size.min(lease.mtu.max(LEAST_MAX_SIZE)));
     let room = longest - IP_HEADER - UDP_HEADER - HEADER - 1;
-    for (code, data) in fit(drafts(answer, lease, request), room, request) {
-        encode_long_opt_bytes(code, &data, &mut encoder).ok()?;
+    for (code, piece) in fit(drafts(answer, lease, request), room, request) {
+        payload.extend([u8::from(code), u8::try_from(piece.len()).ok()?]);
+        payload.extend(piece);
     }
     payload.push(OptionCode::End.into());
     payload.resize(payload.len().max(LEAST_PAYLOAD), OptionCode::Pad.into());
@@ -134,25 +140,25 @@ fn several<T>(code: OptionCode, values: &[T], bytes: impl Fn(&T) -> Vec<u8>) -> 
     Draft { code, parts: values.iter().map(bytes).collect() }
 }
 
-/// Chooses what fits into `room` and puts it into the client's order; empty options are left out.
+/// Chooses what fits into `room` and puts it into the client's order, piece by piece; empty options are left out.
 fn fit(drafts: Vec<Draft>, mut room: usize, request: &Request) -> Vec<(OptionCode, Vec<u8>)> {
     let mut chosen: Vec<(OptionCode, Vec<u8>)> = Vec::new();
-    for draft in drafts {
-        // Only of these two every client knows that they may come in pieces (RFC 3442, RFC 3397).
-        let splits = matches!(draft.code, OptionCode::ClasslessStaticRoute | OptionCode::DomainSearch);
-        let longest = if splits { usize::MAX } else { MAX_OPTION };
-        let mut data = Vec::new();
-        for part in draft.parts {
-            let len = data.len() + part.len();
-            if len > longest || encoded_len(len) > room {
+    for Draft { code, parts } in drafts {
+        let mut pieces: Vec<Vec<u8>> = Vec::new();
+        for part in parts.into_iter().filter(|part| !part.is_empty()) {
+            let goes_on = pieces.last().is_some_and(|piece| piece.len() + part.len() <= MAX_PIECE);
+            let len = if goes_on { part.len() } else { PIECE_HEADER + part.len() };
+            let may_begin = pieces.is_empty() || splits(code);
+            if part.len() > MAX_PIECE || len > room || !(goes_on || may_begin) {
                 break;
             }
-            data.extend(part);
+            room -= len;
+            match pieces.last_mut().filter(|_| goes_on) {
+                Some(piece) => piece.extend(part),
+                None => pieces.push(part),
+            }
         }
-        if !data.is_empty() {
-            room -= encoded_len(data.len());
-            chosen.push((draft.code, data));
-        }
+        chosen.extend(pieces.into_iter().map(|piece| (code, piece)));
     }
     let wishes = request.parameters.as_deref().unwrap_or_default();
     chosen.sort_by_key(|(code, _)| match code {
@@ -166,6 +172,7 @@ fn fit(drafts: Vec<Draft>, mut room: usize, request: &Request) -> Vec<(OptionCod
     chosen
 }
 
-fn encoded_len(data: usize) -> usize {
-    data + 2 * data.div_ceil(MAX_OPTION)
+/// Only of these every client knows that they may come in pieces (RFC 3442, RFC 3397).
+fn splits(code: OptionCode) -> bool {
+    matches!(code, OptionCode::ClasslessStaticRoute | OLD_ROUTES | OptionCode::DomainSearch)
 }

@@ -270,17 +270,26 @@ fn the_answer_comes_from_the_station_that_was_asked() {
     assert!(MacAddr::new(SERVER_MAC).is_ok());
 }
 
-/// Options in the order on the wire, decoded.
-fn told(heard: &Heard) -> String {
-    let mut text = String::new();
+/// Options as they came, each piece by itself.
+fn pieces(heard: &Heard) -> Vec<(u8, &[u8])> {
+    let mut found = Vec::new();
     let mut rest = heard.payload.get(240..).unwrap();
     while let [code, len, tail @ ..] = rest {
         if *code == 255 {
             break;
         }
-        let code = OptionCode::from(*code);
-        rest = tail.get(usize::from(*len)..).unwrap();
-        writeln!(text, "{:?}", heard.message.opts().get(code).unwrap()).unwrap();
+        let (data, tail) = tail.split_at_checked(usize::from(*len)).unwrap();
+        found.push((*code, data));
+        rest = tail;
+    }
+    found
+}
+
+/// Options in the order on the wire, decoded.
+fn told(heard: &Heard) -> String {
+    let mut text = String::new();
+    for (code, _) in pieces(heard) {
+        writeln!(text, "{:?}", heard.message.opts().get(OptionCode::from(code)).unwrap()).unwrap();
     }
     text
 }
@@ -445,4 +454,54 @@ fn a_long_answer_loses_search_domains_first_and_stays_within_what_the_client_tak
         assert_eq!(counts(&heard), expected, "{routes} routes, {max:?}");
         assert!(heard.packet_len <= 1450, "longer than the link takes");
     }
+}
+
+/// Routes of one piece of option 121 or 249, by a reader that does not know the other pieces (RFC 3442).
+fn routes_of(mut piece: &[u8]) -> Vec<(Ipv4Network, Ipv4Addr)> {
+    let mut routes = Vec::new();
+    while let Some((&prefix, rest)) = piece.split_first() {
+        let (significant, rest) = rest.split_at_checked(usize::from(prefix.div_ceil(8))).expect("a whole destination");
+        let (hop, rest) = rest.split_first_chunk::<4>().expect("a whole next hop");
+        let mut dst = [0; 4];
+        dst[..significant.len()].copy_from_slice(significant);
+        routes.push((Ipv4Network::new(dst.into(), prefix).expect("a prefix"), Ipv4Addr::from(*hop)));
+        piece = rest;
+    }
+    routes
+}
+
+#[test]
+fn each_piece_of_a_long_option_ends_with_a_whole_route() {
+    let route = |at: u8| (network(&format!("10.{at}.1.0/24")), GATEWAY);
+    let lease = Lease { routes: (0..40).map(route).collect(), ..lease() };
+    for code in [OptionCode::ClasslessStaticRoute, OptionCode::Unknown(249)] {
+        let asked = Say::new(MessageType::Discover).opt(asking_for(&[code])).opt(DhcpOption::MaxMessageSize(1450));
+        let heard = ask(lease.clone(), &asked).unwrap();
+        let pieces: Vec<_> = pieces(&heard).into_iter().filter(|(found, _)| *found == u8::from(code)).collect();
+        assert_eq!(pieces.iter().map(|(_, data)| data.len()).collect::<Vec<_>>(), [248, 72], "{code:?}");
+        let routes: Vec<_> = pieces.iter().flat_map(|(_, data)| routes_of(data)).collect();
+        assert_eq!(routes, lease.routes, "{code:?}");
+    }
+}
+
+#[test]
+fn each_piece_of_a_long_search_list_ends_with_a_whole_domain() {
+    let domain = |at: usize| format!("{}{at:02}.example", "x".repeat(50));
+    let lease = Lease { searches: (0..12).map(domain).collect(), ..lease() };
+    let asked = Say::new(MessageType::Discover).opt(DhcpOption::MaxMessageSize(1450));
+    let heard = ask(lease, &asked).unwrap();
+    let pieces: Vec<_> = pieces(&heard).into_iter().filter(|(code, _)| *code == 119).map(|(_, data)| data).collect();
+    // Of 62 bytes each.
+    assert_eq!(pieces.iter().map(|data| data.len()).collect::<Vec<_>>(), [248, 248, 248]);
+    assert!(pieces.iter().all(|data| data.ends_with(b"\x07example\0")), "{pieces:?}");
+}
+
+#[test]
+fn an_option_that_clients_do_not_put_together_ends_with_its_first_piece() {
+    let lease = Lease { dns: (0..100).map(|at| Ipv4Addr::new(10, 96, 0, at)).collect(), ..lease() };
+    let asked = Say::new(MessageType::Discover).opt(DhcpOption::MaxMessageSize(1450));
+    let heard = ask(lease, &asked).unwrap();
+    let lengths: Vec<_> =
+        pieces(&heard).into_iter().filter(|(code, _)| *code == 6).map(|(_, data)| data.len()).collect();
+    assert_eq!(lengths, [252]);
 }

@@ -254,3 +254,21 @@ fn networkd_alone_on_its_link_has_all_routes_and_leaves_mtu_and_domains() {
         assert!(link.ip("addr show eth0").await.contains(" mtu 1500 "));
     });
 }
+
+#[test]
+fn networkd_has_all_routes_of_an_option_in_pieces() {
+    // Of 8 bytes each, and the default route of 5: two pieces.
+    let far: Vec<_> = (0..40).map(|at| format!("172.16.{at}.0/24")).collect();
+    let near = [("10.77.0.0/24", ""), ("0.0.0.0/0", "10.77.0.1")];
+    let routes: Vec<_> = near.into_iter().chain(far.iter().map(|dst| (dst.as_str(), "10.77.0.1"))).collect();
+    with_servers(servers(&nic(&["10.77.0.2/24"], &routes), DAY), |link| async move {
+        let _client = networkd(&link, NETWORKD_V4).await;
+        let mut expected: Vec<_> = far.iter().map(|dst| format!("{dst} via 10.77.0.1 dev eth0")).collect();
+        expected.extend(
+            ["10.77.0.0/24 dev eth0", "10.77.0.1 dev eth0", "10.96.0.10 via 10.77.0.1 dev eth0"].map(str::to_owned),
+        );
+        expected.push("default via 10.77.0.1 dev eth0".to_owned());
+        expected.sort_unstable();
+        assert_eq!(link.ip("route").await, expected.join("\n"));
+    });
+}
