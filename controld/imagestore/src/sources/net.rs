@@ -13,17 +13,16 @@ use std::path::PathBuf;
 use std::time::{Duration, SystemTime};
 
 use hyper::StatusCode;
-use hyper::header::{CONTENT_ENCODING, CONTENT_TYPE, HeaderMap, HeaderName, HeaderValue, TRANSFER_ENCODING};
+use hyper::header::{CONTENT_TYPE, HeaderMap, HeaderValue, TRANSFER_ENCODING};
 use serde::de::DeserializeOwned;
 use tokio::time::{Instant, timeout_at};
-
-use crate::error::printable;
 
 mod address;
 mod answer;
 mod artifact;
 mod der;
 mod dial;
+mod encoding;
 mod error;
 mod hops;
 mod io;
@@ -143,7 +142,7 @@ impl Client {
                 }
                 None => return Err(FetchError::Status { url: redacted(&url), status: status.as_u16() }),
             };
-            refuse_encoding(headers)?;
+            let label = encoding::label(headers, &[request.url(), &url])?;
             if length == Some(0) {
                 return Err(FetchError::Empty);
             }
@@ -155,7 +154,11 @@ impl Client {
                 web_page: headers.get(CONTENT_TYPE).is_some_and(is_html),
                 resumable: length.is_some() && range::is_resumable(status, headers, &validators),
                 validators,
-                body: answer.into_body(bytes),
+                body: match label {
+                    // What goes on was looked at when it began.
+                    Some(label) if from == 0 => label.judged(answer.into_body(bytes)),
+                    _ => answer.into_body(bytes),
+                },
             }));
         }
     }
@@ -184,7 +187,7 @@ impl Client {
     ) -> Result<Small, FetchError> {
         let Reply { url, answer } = self.follow(request, conditions, deadline).await?;
         let (status, headers) = (answer.status(), answer.headers().clone());
-        refuse_encoding(&headers)?;
+        encoding::label(&headers, &[])?;
         let announced = answer.length();
         let mut body = answer.into_body(announced);
         let mut bytes = vec![0; limit.saturating_add(1).min(64 * 1024)];
@@ -259,19 +262,6 @@ impl Client {
 fn random() -> u16 {
     let [low, high, ..] = RandomState::new().hash_one(0).to_le_bytes();
     u16::from_le_bytes([low, high])
-}
-
-/// Nothing is ever decoded because a header says so, but for chunks.
-fn refuse_encoding(headers: &HeaderMap) -> Result<(), FetchError> {
-    let other = |name: HeaderName, plain: &[u8]| {
-        let mut values = headers.get_all(&name).iter().map(|value| value.as_bytes().trim_ascii());
-        let value = values.find(|value| !value.is_empty() && !value.eq_ignore_ascii_case(plain))?;
-        Some(FetchError::Encoded { encoding: format!("{name}: {}", printable(&String::from_utf8_lossy(value))) })
-    };
-    match other(CONTENT_ENCODING, b"identity").or_else(|| other(TRANSFER_ENCODING, b"chunked")) {
-        Some(error) => Err(error),
-        None => Ok(()),
-    }
 }
 
 fn is_html(value: &HeaderValue) -> bool {

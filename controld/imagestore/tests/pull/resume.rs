@@ -26,8 +26,13 @@ struct File {
 /// Answers with the file or the part that is asked for, as RFC 9110 wants it, up to byte `until` of the file. Says how
 /// many bytes it sent.
 fn serve(call: &mut Call<'_>, file: &File, until: usize) -> usize {
+    serve_with(call, file, until, "")
+}
+
+/// The same with another header in each answer.
+fn serve_with(call: &mut Call<'_>, file: &File, until: usize, header_line: &str) -> usize {
     let File { bytes, etag } = file;
-    let facts = format!("ETag: {etag}\r\nAccept-Ranges: bytes\r\n");
+    let facts = format!("ETag: {etag}\r\nAccept-Ranges: bytes\r\n{header_line}");
     if header(call, "if-none-match").is_some_and(|known| known == *etag) {
         call.send(format!("HTTP/1.1 304 Same\r\n{facts}\r\n"));
         return 0;
@@ -94,6 +99,37 @@ async fn a_compressed_image_goes_on_too() {
     let bed = Bed::new(&server.url("/x"));
     assert_eq!(bed.pull().await.expect("pulled").id.hex(), hex(&image));
     assert_eq!(server.hits(), 3);
+}
+
+/// As Apache's `AddEncoding x-gzip .gz` has it: the header says what the file is, and not what was made of it.
+#[tokio::test]
+async fn a_compressed_file_that_is_called_encoded_is_the_file() {
+    let image = disk(1, MEBIBYTE);
+    let gzipped = |bytes: &[u8]| {
+        let mut gzip = flate2::write::GzEncoder::new(Vec::new(), flate2::Compression::none());
+        gzip.write_all(bytes).expect("written");
+        gzip.finish().expect("done")
+    };
+    let (once, twice) = (gzipped(&image), gzipped(&gzipped(&image)));
+    let cuts = [once.len() / 2, usize::MAX];
+    let next = AtomicUsize::new(0);
+    let server = Server::plain(move |call| {
+        let bytes = if call.path() == "/twice.gz" { twice.clone() } else { once.clone() };
+        let until = if call.path() == "/broken.gz" { cuts[next.fetch_add(1, Ordering::Relaxed)] } else { usize::MAX };
+        serve_with(call, &File { bytes, etag: "\"a\"" }, until, "Content-Encoding: x-gzip\r\n");
+    });
+    let bed = Bed::new(&server.url("/broken.gz"));
+    assert_eq!(bed.pull().await.expect("pulled").id.hex(), hex(&image));
+    assert_eq!(server.hits(), 2, "what goes on is called the same");
+    for (path, kind, said) in [
+        ("/plain.qcow2", ErrorKind::Server, "server encoded its answer (`content-encoding: x-gzip`)"),
+        ("/other.xz", ErrorKind::Server, "server encoded its answer (`content-encoding: x-gzip`)"),
+        ("/twice.gz", ErrorKind::Refused, "compressed by"),
+    ] {
+        bed.translate(&server.url(path));
+        let (found, error) = bed.pull().await.expect_err(path);
+        assert!(found == kind && error.contains(said), "{path}: {error}");
+    }
 }
 
 #[tokio::test]

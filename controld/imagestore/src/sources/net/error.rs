@@ -140,7 +140,7 @@ pub enum FetchError {
         target: String,
     },
     /// A body that was changed for the way.
-    #[error("server encoded its answer (`{encoding}`), though asked not to")]
+    #[error("server encoded its answer (`{encoding}`), though asked not to; let it send the file as it is")]
     Encoded {
         /// The header that says so.
         encoding: String,
