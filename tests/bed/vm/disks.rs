@@ -31,8 +31,8 @@ const GROWN: Duration = Duration::from_secs(60);
 /// And at once when the container's resources change.
 const GROWN_AT_ONCE: Duration = Duration::from_secs(10);
 const MIB: u64 = 1 << 20;
-/// Of a guest with [`MANY`] disks.
-const MEMORY: i64 = 320 << 20;
+/// Of a guest with [`MANY`] disks, for which its QEMU has a thread or more each beside what any machine takes: once it was killed for memory.
+const MEMORY: i64 = 448 << 20;
 /// As many as a machine may have, which is more than fit into its slots one by one.
 const MANY: usize = 60;
 /// Longer than a virtio disk shows, so it is cut.
