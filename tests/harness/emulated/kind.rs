@@ -49,7 +49,7 @@ const WITH_CARD: Kind = Kind {
     machine: "q35,kernel-irqchip=split",
     processor: "qemu64,+svm,+npt,+ssse3,+sse4.1,+sse4.2,+popcnt",
     // One case at a time runs in it. Where QEMU has to wait for a processor of its own, the kernel of the one waits for locks that
-    // the kernel of the other holds: with two a case costs as much on a quiet machine, and twice as much on a busy one.
+    // the kernel of the other holds: with two a case costs as much on a quiet machine, and two fifths more beside two busy loops.
     processors: 1,
     memory_mib: 1536,
     devices: &[

@@ -42,7 +42,7 @@ pub(super) fn emulator(kind: &Kind, config: &Config, dir: &Path) -> Result<Comma
         // The check of the timer counts its interrupts for an instant, which is too short for an emulator that has to wait for a
         // processor, and ends the boot.
         // An emulator's time stamps are the host's, the same on all processors. A kernel that does not trust them asks the HPET
-        // what time it is, by a lock of its own and QEMU's biggest one: a third of all that a node with guests does.
+        // what time it is, by a lock of its own and QEMU's biggest one: a tenth of the samples of a node with a guest.
         // Words with a `=` that the kernel does not know become the environment of its first process.
         "console=ttyS0 quiet panic=-1 no_timer_check tsc=reliable mitigations=off cryptomgr.notests".to_owned(),
         format!("modules={}", node.join("modules").display()),
