@@ -26,7 +26,7 @@ use crate::slots::{Gate, Inside};
 
 pub(crate) use agent::serve;
 use kind::KINDS;
-pub use kind::{Kind, PERIODIC};
+pub use kind::{EMULATED, Kind, PERIODIC};
 use node::Node;
 use wire::locked;
 

@@ -6,7 +6,7 @@ use std::process::{Command, Stdio};
 
 use anyhow::{Context as _, Result};
 
-use super::kind::Kind;
+use super::kind::{EMULATED, Kind};
 use crate::config::{Config, Outside};
 use crate::pace::{LOADAVG, processors};
 
@@ -39,12 +39,8 @@ pub(super) fn emulator(kind: &Kind, config: &Config, dir: &Path) -> Result<Comma
     };
     let node = config.guest(kind.image)?.canonicalize()?;
     let mut words = vec![
-        // The check of the timer counts its interrupts for an instant, which is too short for an emulator that has to wait for a
-        // processor, and ends the boot.
-        // An emulator's time stamps are the host's, the same on all processors. A kernel that does not trust them asks the HPET
-        // what time it is, by a lock of its own and QEMU's biggest one: a tenth of the samples of a node with a guest.
         // Words with a `=` that the kernel does not know become the environment of its first process.
-        "console=ttyS0 quiet panic=-1 no_timer_check tsc=reliable mitigations=off cryptomgr.notests".to_owned(),
+        EMULATED.to_owned(),
         format!("modules={}", node.join("modules").display()),
         format!("bed={}", shared(&std::env::current_exe()?)?),
     ];

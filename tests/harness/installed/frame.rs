@@ -15,7 +15,7 @@ use anyhow::{Context as _, Result, anyhow, bail, ensure};
 use super::wire::Word;
 use crate::case::log_dir;
 use crate::command::{command, finish};
-use crate::emulated::PERIODIC;
+use crate::emulated::{EMULATED, PERIODIC};
 use crate::pace::{self, Deadline};
 use crate::wait::wait_for;
 
@@ -26,7 +26,8 @@ pub(super) const BOOT_DEADLINE: Duration = Duration::from_secs(480);
 const TOOL_DEADLINE: Duration = Duration::from_secs(180);
 /// The kernel's words.
 const KERNEL: &[&str] = &[
-    "console=ttyS0 quiet panic=-1 no_timer_check tsc=reliable mitigations=off cryptomgr.notests apparmor=1 security=apparmor",
+    EMULATED,
+    "apparmor=1 security=apparmor",
     PERIODIC,
     // Each denial of AppArmor's is in the kernel's log, which takes ten lines in five seconds otherwise, audit's on all changes of rules
     // included.
