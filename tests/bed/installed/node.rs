@@ -121,8 +121,8 @@ fn stopped_before(machine: &mut Machine, libvirt: &str) -> Result<()> {
 /// The pod is removed, and the packages are purged: all is as it was `before`.
 fn ends(machine: &mut Machine, before: &str) -> Result<()> {
     // kubelet would take a minute until it collects the sandbox. One that it was making is made nevertheless, and appears later.
-    machine.run("systemctl disable --now kubelet", TOOL_DEADLINE)?;
-    machine.wait("node without pods", REMOVE_ALL, POD_DEADLINE)?;
+    machine.run(&format!("systemctl disable --now kubelet && {REMOVE_ALL}"), TOOL_DEADLINE)?;
+    machine.wait("node without pods", &format!("{REMOVE_ALL} && {NO_PODS}"), POD_DEADLINE)?;
     // As `virtletctl run` leaves it.
     machine
         .run("mkdir -p /var/log/virtlet/pods/default_try && apt-get purge -q -y virtlet virtletctl", TOOL_DEADLINE)?;
@@ -252,9 +252,10 @@ pub(super) const BELONGINGS: &str = "find / -xdev \\( -name '*virtlet*' -o -name
      ls -d /run/virtlet /run/netns/virtlet-* /var/lib/cni/networks/virtlet/10.* /var/lib/cni/results/* 2>/dev/null; \
      virsh -q -c qemu:///system list --all; iptables-save 2>/dev/null | grep CNI-; :";
 
-/// Removes all pods, and fails while there is one or tapmanager has a record of one.
-const REMOVE_ALL: &str = "virtletctl ps -a -q | xargs -r virtletctl rm -f && [ -z \"$(virtletctl ps -a -q)\" ] \
-     && ! ls /var/lib/virtlet/net/pods/*.json 2>/dev/null";
+/// Removes all pods that there are.
+const REMOVE_ALL: &str = "virtletctl ps -a -q | xargs -r virtletctl rm -f";
+/// Fails while there is one, or tapmanager has a record of one.
+const NO_PODS: &str = "[ -z \"$(virtletctl ps -a -q)\" ] && ! ls /var/lib/virtlet/net/pods/*.json 2>/dev/null";
 
 /// Those of AppArmor, by the kernel's log; fails if there are none.
 pub(super) const DENIALS: &str = "journalctl -k -g 'apparmor=.DENIED' --no-pager -o cat";

@@ -23,7 +23,7 @@ const DEADLINE: Duration = Duration::from_secs(1800);
 const CLOUD_DEADLINE: Duration = Duration::from_secs(500);
 /// Says what cloud-init has done, once it has. cloud-init itself is not asked: each question starts Python.
 const DONE: &str = "until [ -e /run/cloud-init/result.json ]; do sleep 1; done; cat /run/cloud-init/result.json";
-const NOCLOUD: &str = "DataSourceNoCloud";
+const NOCLOUD: &str = "DataSourceNoCloud [";
 /// The image has 4 GiB, and the header of a root disk one MiB.
 const ROOT_BYTES: u64 = (4 << 30) + (8 << 20);
 
