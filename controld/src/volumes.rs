@@ -109,7 +109,7 @@ impl Volumes {
     /// The folder of a pod: the one that it has, or a new one. A note in it says whose it is, and when it was claimed last.
     ///
     /// # Errors
-    /// When it cannot be made.
+    /// When it cannot be made; nothing is left of it then.
     pub fn claim(&self, owner: &Owner) -> Result<Folder, VolumeError> {
         if let Some(folder) = self.of_pod(&owner.pod_uid)?.into_iter().next() {
             match small_file::read::<Owner>(&folder.path.join(OWNER), owner::VERSION) {
@@ -125,12 +125,23 @@ impl Volumes {
             // No folder without a note, whenever we are killed.
             let half = self.folder(format!("{HALF}{}", folder.name));
             remove_dir(&half.path, |_| true)?;
-            make_dir(&half.path, 0o711)?;
-            self.stamp(&half, owner)?;
-            std::fs::rename(&half.path, &folder.path).map_err(io_error("name", &folder.path))?;
-            return Ok(folder);
+            return match self.make(&half, &folder, owner) {
+                Ok(()) => Ok(folder),
+                Err(error) => {
+                    // The error that matters is the first one; the next claim and the next start remove it, too.
+                    let _ = remove_dir(&half.path, |_| true);
+                    Err(error)
+                }
+            };
         }
         Err(VolumeError::Folders { pod_uid: owner.pod_uid.clone() })
+    }
+
+    /// Makes a folder by way of a half one.
+    fn make(&self, half: &Folder, folder: &Folder, owner: &Owner) -> Result<(), VolumeError> {
+        make_dir(&half.path, 0o711)?;
+        self.stamp(half, owner)?;
+        std::fs::rename(&half.path, &folder.path).map_err(io_error("name", &folder.path))
     }
 
     /// Writes down whose a folder is.

@@ -306,6 +306,16 @@ fn a_folder_in_the_making_is_none() {
     assert_eq!(volumes.look().expect("listed").len(), 0);
 }
 
+#[test]
+fn a_folder_that_cannot_be_made_leaves_nothing() {
+    let dir = tempfile::tempdir().expect("tempdir");
+    let volumes = volumes(dir.path());
+    // Where a link to nowhere is, a folder can be made but not named.
+    std::os::unix::fs::symlink("nowhere", dir.path().join("volumes/uid-1")).expect("made");
+    volumes.claim(&owner("uid-1")).expect_err("its place is taken");
+    assert_eq!(names(&dir.path().join("volumes")), ["uid-1"]);
+}
+
 #[tokio::test]
 async fn emptied_folders_still_say_whose_they_were() {
     let dir = tempfile::tempdir().expect("tempdir");

@@ -244,6 +244,9 @@ fn full_volumes(bed: &Bed) -> Result<()> {
     fill(dir)?;
     let refused = node.cri.create(&sandbox, &cri::container(&image, [].into()), &pod).err();
     exhausted(&refused.context("an overlay on a full disk")?)?;
+    let half = |name: &std::ffi::OsStr| name.to_string_lossy().starts_with(".new-");
+    let left = fs::read_dir(dir)?.filter_map(Result::ok).map(|entry| entry.file_name()).find(|name| half(name));
+    ensure!(left.is_none(), "left behind on a full disk: {left:?}");
     empty(dir)?;
     let container = node.cri.create(&sandbox, &cri::container(&image, [].into()), &pod).context("with room again")?;
     node.cri.remove(&container)?;
