@@ -270,6 +270,16 @@ spec:
     }
 
     #[test]
+    fn a_pod_has_no_users_of_its_own_on_the_node() {
+        let told = |users: &str| {
+            let pod = format!("kind: Pod\nspec: {{{users}containers: [{{name: vm, image: x}}]}}\n");
+            verdict("", &pod).problems.join("; ")
+        };
+        assert!(told("hostUsers: false, ").contains("unset hostUsers"));
+        assert_eq!(["", "hostUsers: true, "].map(told), ["", ""]);
+    }
+
+    #[test]
     fn a_seed_that_the_daemon_would_refuse_by_the_manifest_alone_is_told() {
         let pod = |annotations: &serde_json::Value, volumes: &str| {
             let volumes: serde_json::Value = serde_json::from_str(volumes).expect("JSON");

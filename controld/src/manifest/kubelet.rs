@@ -20,6 +20,11 @@ pub(super) fn sandbox(pod: &PodToBe, handler: &str, class: Option<&RuntimeClass>
     let spec = &pod.spec;
     let network =
         if spec.host_network.unwrap_or_default() { cri::NamespaceMode::Node } else { cri::NamespaceMode::Pod };
+    // Of a pod that says nothing kubelet says nothing.
+    let users = spec.host_users.map(|of_node| cri::UserNamespace {
+        mode: if of_node { cri::NamespaceMode::Node } else { cri::NamespaceMode::Pod }.into(),
+        ..Default::default()
+    });
     let security = spec.security_context.as_ref();
     let sysctls = security.and_then(|security| security.sysctls.as_ref());
     let overhead = class.and_then(|class| class.overhead.as_ref()?.pod_fixed.as_ref());
@@ -50,7 +55,11 @@ pub(super) fn sandbox(pod: &PodToBe, handler: &str, class: Option<&RuntimeClass>
                 .collect(),
             linux: Some(cri::LinuxPodSandboxConfig {
                 security_context: Some(cri::LinuxSandboxSecurityContext {
-                    namespace_options: Some(cri::NamespaceOption { network: network.into(), ..Default::default() }),
+                    namespace_options: Some(cri::NamespaceOption {
+                        network: network.into(),
+                        userns_options: users,
+                        ..Default::default()
+                    }),
                     ..Default::default()
                 }),
                 sysctls: sysctls.into_iter().flatten().map(|one| (one.name.clone(), one.value.clone())).collect(),

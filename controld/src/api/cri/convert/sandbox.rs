@@ -33,6 +33,12 @@ pub fn sandbox_config(request: cri::RunPodSandboxRequest) -> Result<SandboxConfi
         return Err(invalid("run_as_group is set and run_as_user is not"));
     }
     let namespaces = security.namespace_options.unwrap_or_default();
+    // kubelet names the node's own for `hostUsers: true`, and none if the pod says nothing.
+    if namespaces.userns_options.is_some_and(|users| users.mode != i32::from(cri::NamespaceMode::Node)) {
+        return Err(invalid(
+            "a machine can have no user namespace of the node's: its users are the guest's own; unset hostUsers",
+        ));
+    }
     Ok(SandboxConfig {
         name: metadata.name,
         uid: metadata.uid,

@@ -101,7 +101,7 @@ pub(crate) fn container() -> Container {
 
 #[test]
 fn what_a_sandbox_lacks_or_cannot_have_is_named() {
-    let cases: [Case<cri::RunPodSandboxRequest>; 9] = [
+    let cases: [Case<cri::RunPodSandboxRequest>; 10] = [
         (|r| r.config = None, "no sandbox config"),
         (|r| r.config.as_mut().expect("config").metadata = None, "no metadata"),
         (|r| config_of(r).metadata.as_mut().expect("metadata").uid.clear(), "no uid"),
@@ -122,6 +122,7 @@ fn what_a_sandbox_lacks_or_cannot_have_is_named() {
             },
             "run_as_group",
         ),
+        (|r| set_users(r, cri::NamespaceMode::Pod), "unset hostUsers"),
     ];
     for (change, wanted) in cases {
         let mut request = sandbox_request();
@@ -130,6 +131,21 @@ fn what_a_sandbox_lacks_or_cannot_have_is_named() {
         assert_eq!(error.kind(), Kind::Invalid);
         assert!(error.to_string().contains(wanted), "{error}");
     }
+}
+
+#[test]
+fn a_sandbox_may_have_the_nodes_users() {
+    let mut request = sandbox_request();
+    set_users(&mut request, cri::NamespaceMode::Node);
+    sandbox_config(request).expect("as `hostUsers: true` comes from kubelet");
+}
+
+fn set_users(request: &mut cri::RunPodSandboxRequest, mode: cri::NamespaceMode) {
+    let users = cri::UserNamespace { mode: mode.into(), ..Default::default() };
+    let options = cri::NamespaceOption { userns_options: Some(users), ..Default::default() };
+    let context = cri::LinuxSandboxSecurityContext { namespace_options: Some(options), ..Default::default() };
+    let linux = cri::LinuxPodSandboxConfig { security_context: Some(context), ..Default::default() };
+    config_of(request).linux = Some(linux);
 }
 
 /// A port that is right so far.
