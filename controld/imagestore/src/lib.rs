@@ -65,6 +65,7 @@ pub use storage::content::{
     Binding, Details, DiskError, Finding, FsUsage, GcOptions, GcReport, Gone, Image, Keepers, Layer, MIN_PREFIX, Name,
     Removed, Verdict, Verified,
 };
+pub use storage::fit::Unfit;
 pub use storage::ingest::IngestError;
 pub use storage::pull::{DownloadError, Downloads, LayerError, Phase, Progress, PullError};
 pub use storage::store::{Found, ProviderInfo, PullRequest, Store, StoreError};

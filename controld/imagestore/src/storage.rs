@@ -6,12 +6,14 @@
 //! | [`pull`] | one pull, step by step |
 //! | [`ingest`] | takes in the bytes of one image: decompresses, hashes, judges and writes them in one pass |
 //! | [`content`] | what is on disk, and the same in memory: images, names, leases |
+//! | [`fit`] | whether an image that is here is one that a runtime handler takes |
 //! | [`config`] | the settings of a store |
 //!
 //! The uppermost storey: may know [`sources`](crate::sources), [`formats`](crate::formats) and the crate's leaves.
 
 pub(crate) mod config;
 pub(crate) mod content;
+pub(crate) mod fit;
 pub(crate) mod ingest;
 pub(crate) mod pull;
 pub(crate) mod store;

@@ -42,6 +42,7 @@ pub use mappings::Mappings;
 pub use problem::{DirError, Notice, Origin, OriginKind, Problem};
 pub(crate) use source::{RuleSet, RuleSource};
 use table::RuleTable;
+pub(crate) use table::is_led_by;
 use template::{Missing, url_of};
 
 /// Scheme put before names and URLs that have none.

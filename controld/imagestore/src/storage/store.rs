@@ -35,6 +35,7 @@ use crate::storage::pull::{Downloads, Flights, Order, Programs, Progress, PullEr
 mod error;
 mod handlers;
 mod upkeep;
+mod usable;
 
 pub use error::StoreError;
 use handlers::Handlers;
@@ -227,30 +228,6 @@ impl Store {
     /// If there is no such handler.
     pub fn get(&self, name: &str, handler: &str) -> Result<Option<Image>, StoreError> {
         Ok(self.content.get(name, self.handler(handler)?))
-    }
-
-    /// The image that a machine of a handler can be made of. Pulls that name no handler serve those for handlers whose
-    /// guests run on the default handler's platform, too, as not every caller can name one.
-    ///
-    /// # Errors
-    /// If it is not here, here for other handlers only, or stands on something that is missing.
-    pub fn usable(&self, name: &str, handler: &str) -> Result<Image, StoreError> {
-        let own = self.handler(handler)?;
-        let found = self.content.get(name, own).or_else(|| {
-            let default = Handler::default();
-            self.handlers.is_like_default(own).then(|| self.content.get(name, &default)).flatten()
-        });
-        let Some(image) = found else {
-            let name = printable(name);
-            return Err(match self.content.handlers_of(&name) {
-                others if others.is_empty() => StoreError::absent(&name),
-                pulled_for => StoreError::OtherHandler { name, handler: self.handlers.name_of(own), pulled_for },
-            });
-        };
-        match image.missing.clone() {
-            Some(missing) => Err(StoreError::Incomplete { id: image.id, missing }),
-            None => Ok(image),
-        }
     }
 
     /// The files that an image stands on, from the top down; none if it is no layer.

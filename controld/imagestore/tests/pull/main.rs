@@ -4,6 +4,7 @@ mod behaviour;
 mod converted;
 mod full;
 mod grants;
+mod handlers;
 mod hostile;
 mod layers;
 mod logins;

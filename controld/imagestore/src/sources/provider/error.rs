@@ -40,6 +40,9 @@ pub enum ProviderError {
         /// The name.
         id: String,
     },
+    /// The runtime handler may not have images from it.
+    #[error("provider `{provider}` is not one of those that the runtime handler may be served by")]
+    NotServed { provider: String },
     /// The source has no such image.
     #[error("`{provider}` has no image `{name}`")]
     NotFound { provider: String, name: String },
@@ -114,7 +117,7 @@ impl ProviderError {
             Self::Absent { .. } | Self::Metadata { .. } | Self::Unsupported { .. } => ErrorKind::Server,
             Self::Signature { .. } => ErrorKind::Signature,
             Self::WeakHash { .. } => ErrorKind::Refused,
-            Self::NotAllowed { .. } => ErrorKind::Denied,
+            Self::NotAllowed { .. } | Self::NotServed { .. } => ErrorKind::Denied,
             Self::File { cause, .. } if cause.kind() == io::ErrorKind::NotFound => ErrorKind::NotFound,
             Self::File { cause, .. } => of_io(cause),
             Self::Config { .. } | Self::Decoder(_) => ErrorKind::Internal,

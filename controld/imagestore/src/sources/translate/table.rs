@@ -14,9 +14,13 @@ use super::problem::{Origin, on_one_line};
 use super::template::Template;
 use super::{Wanted, platform};
 use crate::digest::Digest;
+use crate::error::printable;
 use crate::formats::declared::Declared;
 use crate::sources::net::Transport;
 use crate::sources::provider::Platform;
+
+/// How messages begin that name a rule.
+const RULE: &str = "rule ";
 
 /// What a rule matches.
 #[derive(Debug, Clone)]
@@ -148,8 +152,19 @@ impl RuleConfig {
 
     /// One of its rules as messages name it.
     fn by(&self, place: usize, pattern: &str) -> String {
-        format!("rule {place} (`{}`) of {}", on_one_line(pattern), self.origin.short())
+        format!("{RULE}{place} (`{}`) of {}", on_one_line(pattern), self.origin.short())
     }
+}
+
+/// Whether what led to an image is no rule at all, or one of these configurations, by their names. It is told by the text
+/// that records and messages have of it, and a rule that cannot be told is none of these.
+pub(crate) fn is_led_by(by: &str, configs: &BTreeSet<String>) -> bool {
+    if !by.starts_with(RULE) {
+        return true;
+    }
+    let Some((before, name)) = by.strip_suffix('`').and_then(|by| by.rsplit_once('`')) else { return false };
+    let origin = if before.ends_with(" of mapping ") { Origin::mapping(name) } else { Origin::file(name) };
+    origin.names().any(|name| configs.iter().any(|config| printable(config) == name))
 }
 
 impl Pattern {

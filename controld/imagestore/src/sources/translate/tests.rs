@@ -112,6 +112,30 @@ fn names_become_urls() {
 }
 
 #[test]
+fn a_rule_is_known_by_its_text() {
+    let names = |name: &str| BTreeSet::from([name.to_owned()]);
+    let rule = "translations: [{regexp: '^x` of `b.yaml$|^y', url: h.example/x}]";
+    let cases: [(OriginKind, &str, &[&str], &[&str]); 4] = [
+        (OriginKind::File, "a.b.yaml", &["a.b.yaml", "a.b"], &["a", "b.yaml", "yaml"]),
+        (OriginKind::File, "mapping", &["mapping"], &[""]),
+        (OriginKind::File, "it's", &["it's"], &["its"]),
+        (OriginKind::Mapping, "a.b", &["a.b"], &["a"]),
+    ];
+    for (kind, name, yes, no) in cases {
+        let translator = Translator::new(config(), vec![Fixed::source(kind, &[(name, rule)])]);
+        let wanted = Wanted { handler: "virtlet", platform: &Platform::linux("amd64"), configs: None };
+        let found = translator.translate(&"y".parse().expect("a name"), &wanted).expect("a rule for it");
+        let by = found.locator.by();
+        yes.iter().for_each(|of| assert!(is_led_by(by, &names(of)), "{by}: {of}"));
+        no.iter().for_each(|of| assert!(!is_led_by(by, &names(of)), "{by}: {of}"));
+    }
+    for by in ["default https rule", "provider `corp`"] {
+        assert!(is_led_by(by, &BTreeSet::new()), "{by}");
+    }
+    assert!(!is_led_by("rule of another release", &names("rule")));
+}
+
+#[test]
 fn the_default_rule_may_be_off_or_plain_http() {
     let name = "ubuntu".parse().expect("a name");
     let denied = Translator::new(TranslateConfig { allow_untranslated: false, ..config() }, Vec::new());

@@ -5,6 +5,7 @@ use super::error::DownloadError;
 use super::order::Order;
 use crate::digest::ImageId;
 use crate::formats::declared::Declared;
+use crate::storage::fit;
 
 impl Puller {
     /// Whether an image that is declared so may be taken; `by_digest` if the bytes that are kept must have one.
@@ -30,9 +31,6 @@ impl Puller {
         {
             return Err(DownloadError::Other { format, declared });
         }
-        match &order.formats {
-            Some(taken) if !taken.contains(&format) => Err(DownloadError::Format { format }),
-            _ => Ok(()),
-        }
+        fit::check_format(order.formats.as_ref(), format).map_err(|_unfit| DownloadError::Format { format })
     }
 }

@@ -74,6 +74,9 @@ impl Puller {
                 }
                 Ok(None)
             }
+            (Some(pin), Some(allowed)) if !allowed.contains(pin) => {
+                Err(ProviderError::NotServed { provider: pin.clone() })
+            }
             (pin, _) => self.registry.find(name, &order.want, pin.as_deref()).await,
         }
     }
@@ -88,7 +91,7 @@ impl Puller {
         };
         let choice = self.registry.resolve(&locator, &order.want).await.map_err(|cause| failed(cause.into()))?;
         if order.providers.as_ref().is_some_and(|allowed| !allowed.contains(choice.provider.id())) {
-            return Err(failed(DownloadError::NotServed { provider: choice.provider.id().to_owned() }));
+            return Err(failed(ProviderError::NotServed { provider: choice.provider.id().to_owned() }.into()));
         }
         let declared = agreed(format, choice.image.metadata.format).map_err(failed)?;
         self.check_declared(declared, order.key.image.digest().is_some()).map_err(failed)?;

@@ -13,6 +13,7 @@ use super::origin::{promise_of, sought};
 use crate::digest::Digest;
 use crate::formats::declared::Declared;
 use crate::storage::content::{Image, Origin};
+use crate::storage::fit;
 
 impl Puller {
     /// What an order gives without anybody being asked: what its source once gave to the same login.
@@ -49,7 +50,10 @@ impl Puller {
         let image = order.key.image.clone();
         let (this, order, claim) = (self.clone(), order.clone(), claim.clone());
         let found = off_reactor(move || {
-            let counts = |origin: &Origin| claim.is_granted(origin.granted.as_deref(), age);
+            let fits = |origin: &Origin| {
+                fit::check_origin(order.providers.as_ref(), order.translations.as_ref(), origin).is_ok()
+            };
+            let counts = |origin: &Origin| claim.is_granted(origin.granted.as_deref(), age) && fits(origin);
             let Some((id, origin)) = this.content.had(&order.key, counts) else { return Ok(None) };
             // Whatever is wrong with it is told by the pull that follows.
             let demanded = digest.map(|digest| sought(&promise_of(&digest), declared.and_then(Declared::foreign)));

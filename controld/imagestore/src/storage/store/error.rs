@@ -7,6 +7,7 @@ use crate::error::{ErrorKind, printable};
 use crate::sources::provider::ProviderError;
 use crate::sources::translate::DirError;
 use crate::storage::content::{DiskError, MAX_HOLDER, MIN_PREFIX};
+use crate::storage::fit::Unfit;
 
 /// Why the store did not do what it was asked.
 #[derive(Debug, thiserror::Error)]
@@ -72,6 +73,15 @@ pub enum StoreError {
         /// Those that it was pulled for.
         pulled_for: Vec<String>,
     },
+    /// The image is here, and its handler's settings do not allow it.
+    #[error("image `{name}` is none for runtime handler `{handler}`; choose another, or pull it for this handler")]
+    Unfit {
+        /// The caller's text.
+        name: String,
+        handler: String,
+        #[source]
+        cause: Unfit,
+    },
     /// A layer whose parent is not here.
     #[error("image `{id}` stands on `{missing}`, which is not in the store; pull it without `--no-recursive`")]
     Incomplete {
@@ -116,6 +126,7 @@ impl StoreError {
             Self::NotFound { .. } | Self::Absent { .. } | Self::Short { .. } | Self::OtherHandler { .. } => {
                 ErrorKind::NotFound
             }
+            Self::Unfit { .. } => ErrorKind::Refused,
             Self::Incomplete { .. } => ErrorKind::Incomplete,
             Self::Provider(error) => error.kind(),
             Self::Disk(error) => error.kind(),

@@ -59,9 +59,6 @@ pub enum DownloadError {
         /// What a rule or a provider says.
         declared: DiskFormat,
     },
-    /// The handler may not have it from there.
-    #[error("provider `{provider}` is not one of those that the runtime handler may be served by")]
-    NotServed { provider: String },
     /// What it stands on.
     #[error(transparent)]
     Layers(#[from] LayerError),
@@ -221,7 +218,6 @@ impl DownloadError {
             | Self::Contradiction { .. }
             | Self::NotConverted { .. }
             | Self::ConvertedDigest { .. } => ErrorKind::Refused,
-            Self::NotServed { .. } => ErrorKind::Denied,
             Self::Undelimited | Self::Unchanged | Self::Changing => ErrorKind::Server,
             Self::TooLarge { .. } | Self::NoSpace { .. } => ErrorKind::Exhausted,
             Self::Length { .. } => ErrorKind::DigestMismatch,
