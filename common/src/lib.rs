@@ -1,5 +1,6 @@
 //! What several programs of virtlet-rs need and no crate has. A leaf: it knows none of them.
 //!
+//! - [`bounded`]: files that another process fills as it likes.
 //! - [`chain`]: prints an error with its causes.
 //! - [`clock`]: the time of the day, as records and CRI have it.
 //! - [`dns`]: DNS labels, of which names of Kubernetes objects consist.
@@ -15,6 +16,7 @@
 //! - [`reason`]: an error that is a text and a cause.
 //! - `watch` (feature `runtime`): one inotify descriptor for all directories that are watched.
 
+pub mod bounded;
 pub mod chain;
 pub mod clock;
 pub mod dns;

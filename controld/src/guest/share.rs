@@ -11,6 +11,7 @@ use std::os::unix::fs::{DirBuilderExt as _, FileTypeExt as _, OpenOptionsExt as 
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
+use common::bounded;
 use proto::share::{Bind, FILE};
 use vmspec::MachineId;
 use vmspec::error::{Error, Kind, Result};
@@ -30,6 +31,8 @@ const ALIAS: &str = "fs0";
 const OF_UNITS: [&str; 2] = ["/tmp", "/var/tmp"];
 /// What a line of fswrapper's begins with.
 const WRAPPER: &str = "fswrapper[";
+/// Bytes at the end of virtiofsd's log that are read: it writes there what it likes.
+const MAX_LOG: u64 = 64 << 10;
 /// Most of what virtiofsd said last that is told.
 const MAX_SAID: usize = 500;
 
@@ -142,9 +145,33 @@ pub(crate) fn prepare(config: &Config, container: &Container, share: &Share) -> 
 
 /// Why fswrapper did not become virtiofsd, if it did not. Blocks.
 pub(crate) fn said_last(config: &Config, domain: &str) -> Option<String> {
-    let text = fs::read(log(config, domain)).ok()?;
+    said_last_in(&log(config, domain))
+}
+
+fn said_last_in(log: &Path) -> Option<String> {
+    let text = bounded::last(log, MAX_LOG).ok()?;
     let text = String::from_utf8_lossy(&text);
     let last = text.lines().rev().find(|line| !line.trim().is_empty())?;
     let last = last.get(last.find(WRAPPER)?..)?;
     Some(last.chars().filter(|c| !c.is_control()).take(MAX_SAID).collect())
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs::File;
+
+    use super::*;
+
+    #[test]
+    fn of_a_log_without_end_its_end_is_read() {
+        let dir = tempfile::tempdir().expect("tempdir");
+        let log = dir.path().join("virtiofsd.log");
+        assert_eq!(said_last_in(&log), None);
+        // Longer than memory.
+        let mut file = File::create(&log).expect("made");
+        file.set_len(1 << 40).expect("extended");
+        io::Seek::seek(&mut file, io::SeekFrom::End(0)).expect("at its end");
+        file.write_all(b"\nfswrapper[71]: no such directory\n\n").expect("written");
+        assert_eq!(said_last_in(&log).as_deref(), Some("fswrapper[71]: no such directory"));
+    }
 }

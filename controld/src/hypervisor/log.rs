@@ -4,12 +4,12 @@
 //! looks: libvirt takes it for alive, and says only that its monitor did not answer. virtlogd copies the process's words to
 //! the file in its own time, so they are waited for, but not for long.
 
-use std::fs::File;
-use std::io::{self, Read as _, Seek as _, SeekFrom};
+use std::io;
 use std::os::fd::AsFd as _;
 use std::path::Path;
 use std::time::{Duration, Instant};
 
+use common::bounded;
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use nix::sys::inotify::{AddWatchFlags, InitFlags, Inotify};
 
@@ -45,12 +45,7 @@ fn watch(path: &Path) -> io::Result<Inotify> {
 }
 
 fn tail(path: &Path) -> io::Result<String> {
-    let mut file = File::open(path)?;
-    let len = file.metadata()?.len();
-    file.seek(SeekFrom::Start(len.saturating_sub(TAIL)))?;
-    let mut bytes = Vec::new();
-    file.take(TAIL).read_to_end(&mut bytes)?;
-    Ok(String::from_utf8_lossy(&bytes).into_owned())
+    Ok(String::from_utf8_lossy(&bounded::last(path, TAIL)?).into_owned())
 }
 
 #[cfg(test)]

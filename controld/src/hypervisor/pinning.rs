@@ -13,6 +13,8 @@ use nix::errno::Errno;
 use nix::sched::{CpuSet, sched_setaffinity};
 use nix::unistd::Pid;
 
+/// Threads of a QEMU that are looked at, which starts as many as it may have: twice the virtual CPUs of the largest machine.
+const MAX_THREADS: usize = 8192;
 /// How QEMU names the thread of a virtual CPU: its number, and what runs it.
 const NAME: &str = "CPU ";
 
@@ -50,7 +52,7 @@ fn set_of(cpus: &[u32]) -> Result<CpuSet, Reason> {
 /// Number and thread id of each virtual CPU, in the order of their numbers.
 fn threads(proc: &Path, pid: i32) -> io::Result<Vec<(u16, i32)>> {
     let mut threads = Vec::new();
-    for entry in fs::read_dir(proc.join(pid.to_string()).join("task"))? {
+    for entry in fs::read_dir(proc.join(pid.to_string()).join("task"))?.take(MAX_THREADS) {
         let entry = entry?;
         // A thread that has ended meanwhile has no name.
         let Ok(name) = fs::read_to_string(entry.path().join("comm")) else { continue };
@@ -76,6 +78,17 @@ mod tests {
         }
         assert_eq!(threads(dir.path(), 7).unwrap(), [(2, 9), (10, 11)]);
         assert!(threads(dir.path(), 8).is_err());
+    }
+
+    #[test]
+    fn no_more_threads_are_looked_at_than_a_machine_has() {
+        let dir = tempfile::tempdir().unwrap();
+        for thread in 0..=MAX_THREADS {
+            let task = dir.path().join("7/task").join(thread.to_string());
+            fs::create_dir_all(&task).unwrap();
+            fs::write(task.join("comm"), "CPU 1/KVM\n").unwrap();
+        }
+        assert_eq!(threads(dir.path(), 7).unwrap().len(), MAX_THREADS);
     }
 
     #[test]

@@ -3,19 +3,32 @@
 //! libvirt could be asked as well, but it asks QEMU's monitor, and one QEMU that hangs would hold up the figures of all
 //! machines. `/proc` answers without QEMU, but for the files that are read out of its memory: its arguments are looked at
 //! once.
+//!
+//! A QEMU that its guest has taken over says there what it likes, at any length: its arguments, the number in its pid file, as many
+//! descriptors as it may have. So each is read up to a bound.
 
 use std::collections::HashMap;
+use std::fs::File;
 use std::io;
 use std::path::Path;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
+use common::bounded;
 use procfs::ProcError;
 use procfs::process::{FDTarget, LimitValue, Process, Stat, Status};
 use uuid::Uuid;
 
 pub use super::cut_start::STATUS_DIR;
 use super::cut_start::found;
+
+/// Bytes of a pid file that are read: more than a number has.
+const MAX_PID_FILE: u64 = 32;
+/// Bytes of a process's arguments that are looked at. libvirt names the machine's id among the first of a QEMU's, after some kilobytes
+/// where it lists what the processors can.
+const MAX_ARGUMENTS: u64 = 64 << 10;
+/// Descriptors of a QEMU that are counted. One with all the devices that a machine can have holds some thousands.
+const MAX_DESCRIPTORS: usize = 16 << 10;
 
 /// What a QEMU uses, its guest included.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -55,8 +68,9 @@ pub struct ProcessDetails {
     pub read: u64,
     /// Bytes that were written to a disk.
     pub written: u64,
+    /// Open descriptors, of which no more than some thousands are counted.
     pub descriptors: u64,
-    /// Descriptors that are sockets.
+    /// Those of them that are sockets.
     pub sockets: u64,
     /// Threads that its user may have; `None` without a limit.
     pub threads_max: Option<u64>,
@@ -94,15 +108,13 @@ impl Processes {
         id: Uuid,
         look_at: fn(&Process, &Stat) -> Result<T, ProcError>,
     ) -> io::Result<Option<T>> {
-        let Some(pid) = found(std::fs::read_to_string(dir.join(format!("{name}.pid"))))? else { return Ok(None) };
-        let no_number = |_| io::Error::other(format!("pid file of `{name}` has no number in it"));
-        let pid = pid.trim().parse().map_err(no_number)?;
+        let Some(pid) = found(pid_in(&dir.join(format!("{name}.pid"))))? else { return Ok(None) };
         gone_is_none(Process::new(pid).and_then(|process| {
             let stat = process.stat()?;
             let started = (pid, stat.starttime);
             if self.known().get(&id) != Some(&started) {
                 // libvirt leaves the file behind if it dies with QEMU, and then the pid may be anybody's.
-                if !process.cmdline()?.contains(&id.to_string()) {
+                if !has_argument(&process, &id.to_string())? {
                     return Ok(None);
                 }
                 self.known().insert(id, started);
@@ -129,6 +141,30 @@ pub fn pid_of(dir: &Path, name: &str, id: Uuid) -> io::Result<Option<i32>> {
     Processes::default().look(dir, name, id, |process, _| Ok(process.pid))
 }
 
+/// The number in a pid file. It may be the process's own to write: libvirt leaves a QEMU the descriptor.
+///
+/// # Errors
+/// When the file cannot be read, or has no number in it.
+pub(crate) fn pid_in(path: &Path) -> io::Result<i32> {
+    let text = bounded::first(File::open(path)?, MAX_PID_FILE)?;
+    let no_number = || format!("pid file `{}` has no number in it", path.display());
+    let number = std::str::from_utf8(&text).ok().and_then(|text| text.trim().parse().ok());
+    number.ok_or_else(|| io::Error::new(io::ErrorKind::InvalidData, no_number()))
+}
+
+/// The arguments of a process from the file `cmdline` of its directory in `/proc`, as far as they are looked at.
+///
+/// # Errors
+/// The kernel's.
+pub(crate) fn arguments_in(file: File) -> io::Result<Vec<u8>> {
+    bounded::first(file, MAX_ARGUMENTS)
+}
+
+fn has_argument(process: &Process, wanted: &str) -> Result<bool, ProcError> {
+    let arguments = arguments_in(process.open_relative("cmdline")?)?;
+    Ok(arguments.split(|byte| *byte == 0).any(|argument| argument == wanted.as_bytes()))
+}
+
 fn usage_of(process: &Process, stat: &Stat) -> Result<ProcessUsage, ProcError> {
     Ok(usage_by(stat, &process.status()?))
 }
@@ -147,11 +183,7 @@ fn usage_by(stat: &Stat, status: &Status) -> ProcessUsage {
 
 fn details_of(process: &Process, stat: &Stat) -> Result<ProcessDetails, ProcError> {
     let (status, io) = (process.status()?, process.io()?);
-    let (mut descriptors, mut sockets) = (0, 0);
-    for descriptor in process.fd()? {
-        descriptors += 1;
-        sockets += u64::from(descriptor.is_ok_and(|descriptor| matches!(descriptor.target, FDTarget::Socket(_))));
-    }
+    let (descriptors, sockets) = counted(process.fd()?.map(|descriptor| Some(descriptor.ok()?.target)));
     let threads_max = match process.limits()?.max_processes.soft_limit {
         LimitValue::Value(threads) => Some(threads),
         LimitValue::Unlimited => None,
@@ -169,6 +201,13 @@ fn details_of(process: &Process, stat: &Stat) -> Result<ProcessDetails, ProcErro
         descriptors,
         sockets,
         threads_max,
+    })
+}
+
+/// How many descriptors there are, and how many of them are sockets; one that is closed meanwhile leads nowhere.
+fn counted(descriptors: impl Iterator<Item = Option<FDTarget>>) -> (u64, u64) {
+    descriptors.take(MAX_DESCRIPTORS).fold((0, 0), |(all, sockets), target| {
+        (all + 1, sockets + u64::from(matches!(target, Some(FDTarget::Socket(_)))))
     })
 }
 
@@ -202,9 +241,14 @@ mod tests {
 
     /// A process with the machine's id among its arguments, and libvirt's note of it.
     fn machine(id: &str) -> (tempfile::TempDir, Child) {
+        machine_with(&[id])
+    }
+
+    fn machine_with(arguments: &[&str]) -> (tempfile::TempDir, Child) {
         let dir = tempfile::tempdir().expect("tempdir");
-        let script = ["-c", "echo ready; read -r _", "sh", id];
-        let child = Command::new("sh").args(script).stdin(Stdio::piped()).stdout(Stdio::piped()).spawn();
+        let script = ["-c", "echo ready; read -r _", "sh"];
+        let child =
+            Command::new("sh").args(script).args(arguments).stdin(Stdio::piped()).stdout(Stdio::piped()).spawn();
         let mut child = child.expect("spawned");
         // The kernel counts memory in lots: a process that has done nothing may have none.
         let mut ready = String::new();
@@ -238,6 +282,35 @@ mod tests {
         child.wait().expect("waited for");
         std::fs::write(dir.path().join("vm.pid"), "x").expect("written");
         let error = processes.usage(dir.path(), "vm", ID).expect_err("no number");
-        assert_eq!(error.to_string(), "pid file of `vm` has no number in it");
+        assert!(error.to_string().ends_with("vm.pid` has no number in it"), "{error}");
+    }
+
+    #[test]
+    fn of_what_a_process_says_no_more_is_read_than_a_machine_has_to_say() {
+        let id = ID.to_string();
+        // The kernel takes none that is longer than 128 KiB.
+        let long = "x".repeat(100_000);
+        for (arguments, is_found) in [([id.as_str(), &long], true), ([long.as_str(), &id], false)] {
+            let (dir, mut child) = machine_with(&arguments);
+            let found = Processes::default().usage(dir.path(), "vm", ID).expect("read");
+            child.kill().expect("killed");
+            child.wait().expect("waited for");
+            assert_eq!(found.is_some(), is_found);
+        }
+        // Longer than memory.
+        let dir = tempfile::tempdir().expect("tempdir");
+        let path = dir.path().join("vm.pid");
+        std::fs::write(&path, "1\n").expect("written");
+        File::options().write(true).open(&path).and_then(|file| file.set_len(1 << 40)).expect("extended");
+        let error = pid_in(&path).expect_err("no number");
+        assert!(error.to_string().ends_with("vm.pid` has no number in it"), "{error}");
+    }
+
+    #[test]
+    fn descriptors_are_counted_up_to_a_bound() {
+        let some = [Some(FDTarget::Socket(7)), None, Some(FDTarget::Path("/dev/kvm".into()))];
+        assert_eq!(counted(some.into_iter()), (3, 1));
+        let without_end = std::iter::repeat_with(|| Some(FDTarget::Socket(7)));
+        assert_eq!(counted(without_end), (MAX_DESCRIPTORS as u64, MAX_DESCRIPTORS as u64));
     }
 }

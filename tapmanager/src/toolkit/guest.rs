@@ -32,6 +32,8 @@ const MEMORY_MIB: &str = "512";
 /// What vmwrapper takes: `0x10` to `0x1e` of `pcie.0`.
 const FIRST_SLOT: usize = 0x10;
 const MAX_NICS: usize = 15;
+/// Bytes of what QEMU says that are told.
+const MAX_SAID: u64 = 64 << 10;
 /// First bytes of a qcow2 image (QEMU's docs/interop/qcow2.rst).
 const QCOW2: [u8; 4] = *b"QFI\xfb";
 
@@ -152,11 +154,16 @@ async fn converse(guest: &mut Child, script: &mut Script, out: &mut dyn Write) -
     }
 }
 
-async fn ended(guest: Child, script: &Script) -> Result<(), ToolError> {
-    let output = guest.wait_with_output().await.map_err(|cause| process("wait for", cause))?;
-    if !output.status.success() {
-        let said = String::from_utf8_lossy(&output.stderr).trim().to_owned();
-        return Err(ToolError::Guest { status: output.status, said });
+async fn ended(mut guest: Child, script: &Script) -> Result<(), ToolError> {
+    let mut said = Vec::new();
+    if let Some(stderr) = guest.stderr.take() {
+        stderr.take(MAX_SAID).read_to_end(&mut said).await.map_err(|cause| process("read", cause))?;
+    }
+    // Nobody listens to it any more, if it goes on.
+    let status = guest.wait().await.map_err(|cause| process("wait for", cause))?;
+    if !status.success() {
+        let said = String::from_utf8_lossy(&said).trim().to_owned();
+        return Err(ToolError::Guest { status, said });
     }
     // A script may power the guest off itself.
     if script.is_sent() { Ok(()) } else { Err(ToolError::Unsent) }
@@ -235,6 +242,15 @@ mod tests {
         let disk = Boot::Disk { image: "/a,b".into(), format: "raw" };
         let args = arguments(&disk, 1, "kvm", true).join(" ");
         assert!(args.ends_with("-serial mon:stdio -drive file=/a,,b,format=raw,if=virtio,snapshot=on"), "{args}");
+    }
+
+    #[tokio::test]
+    async fn a_qemu_that_says_much_is_told_from_its_beginning() {
+        let mut qemu = Command::new("sh");
+        qemu.args(["-c", "head -c 1000000 /dev/zero | tr '\\0' x >&2; exit 3"]).stderr(Stdio::piped());
+        let error = ended(qemu.spawn().expect("starts"), &Script::new("# ")).await.expect_err("it has failed");
+        let ToolError::Guest { said, .. } = error else { panic!("another failure") };
+        assert_eq!(said.len() as u64, MAX_SAID);
     }
 
     #[test]

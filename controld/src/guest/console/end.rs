@@ -3,13 +3,12 @@
 //! One line, `CODE WHY`, which virtlogd has written to a file: see `proto::agent::EXIT_PORT`. A guest that was rebooted has
 //! one for each boot, of which the last counts. The guest is free to write anything there.
 
-use std::fs::File;
-use std::io::{self, Read as _, Seek as _, SeekFrom};
+use std::io;
 use std::path::Path;
 use std::time::Duration;
 
-use common::off_reactor;
 use common::watch::Watcher;
+use common::{bounded, off_reactor};
 use tokio::time::timeout;
 
 use super::COMMAND_END;
@@ -83,15 +82,11 @@ pub async fn read_soon(watcher: &Watcher, dir: &Path) -> io::Result<Option<Comma
 /// # Errors
 /// When the file cannot be read.
 pub fn read(dir: &Path) -> io::Result<Option<CommandEnd>> {
-    let mut file = match File::open(dir.join(COMMAND_END)) {
-        Ok(file) => file,
+    let text = match bounded::last(&dir.join(COMMAND_END), MAX) {
+        Ok(text) => text,
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
         Err(error) => return Err(error),
     };
-    let begin = file.metadata()?.len().saturating_sub(MAX);
-    file.seek(SeekFrom::Start(begin))?;
-    let mut text = Vec::new();
-    file.take(MAX).read_to_end(&mut text)?;
     Ok(parse(&String::from_utf8_lossy(&text)))
 }
 

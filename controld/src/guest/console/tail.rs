@@ -1,8 +1,9 @@
 //! What a guest has printed last on its console, for people who ask why it ended. The guest is free to print anything.
 
-use std::fs::File;
-use std::io::{self, Read as _, Seek as _, SeekFrom};
+use std::io;
 use std::path::Path;
+
+use common::bounded;
 
 use super::SERIAL_LOG;
 
@@ -23,18 +24,15 @@ const CUT: &str = "...";
 /// # Errors
 /// When the log cannot be read.
 pub fn read(dir: &Path) -> io::Result<String> {
-    let mut file = match File::open(dir.join(SERIAL_LOG)) {
-        Ok(file) => file,
+    let bytes = match bounded::last(&dir.join(SERIAL_LOG), MAX) {
+        Ok(bytes) => bytes,
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(String::new()),
         Err(error) => return Err(error),
     };
-    let begin = file.metadata()?.len().saturating_sub(MAX);
-    file.seek(SeekFrom::Start(begin))?;
-    let mut text = Vec::new();
-    file.take(MAX).read_to_end(&mut text)?;
-    let text = String::from_utf8_lossy(&text);
+    let text = String::from_utf8_lossy(&bytes);
     // The first line is not whole.
-    let whole = if begin == 0 { &*text } else { text.split_once('\n').map_or("", |(_, rest)| rest) };
+    let is_all = (bytes.len() as u64) < MAX;
+    let whole = if is_all { &*text } else { text.split_once('\n').map_or("", |(_, rest)| rest) };
     Ok(told(whole))
 }
 
