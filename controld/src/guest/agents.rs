@@ -34,6 +34,7 @@ use vmspec::error::{Error, Kind, Result};
 pub use self::events::Event;
 use self::link::Link;
 pub use self::output::Output;
+use self::output::{Budget, MAX_OF_ALL};
 pub use self::process::{Input, Process};
 use self::qga::{Qga, QgaError};
 use crate::config::Config;
@@ -55,6 +56,8 @@ const NOT_THERE: &str = "`virtlet-agent` does not answer in the guest; install i
 #[derive(Debug)]
 pub struct Agents {
     dir: PathBuf,
+    /// For what is kept of all that commands print.
+    budget: Budget,
     machines: Mutex<HashMap<MachineId, Arc<Machine>>>,
 }
 
@@ -163,7 +166,7 @@ impl Agents {
     /// Agents whose sockets are in `dir`.
     #[must_use]
     pub fn new(dir: PathBuf) -> Self {
-        Self { dir, machines: Mutex::default() }
+        Self { dir, budget: Budget::new(MAX_OF_ALL), machines: Mutex::default() }
     }
 
     /// Starts a process through our agent.
@@ -216,7 +219,7 @@ impl Agents {
         loop {
             if let Some(link) = self.link(&machine, id, ours.unwrap_or(began)).await {
                 found.send_replace(true);
-                return output::collect(link.begin(Message::Start(start)).await?).await;
+                return output::collect(link.begin(Message::Start(start)).await?, self.budget.room()).await;
             }
             let boots = Instant::now() < booted;
             let answer = if boots && ours.is_none() {
@@ -265,7 +268,7 @@ impl Agents {
     fn machine(&self, id: MachineId) -> Arc<Machine> {
         let mut machines = self.machines.lock().unwrap_or_else(PoisonError::into_inner);
         let new = || {
-            let qga = Qga::at(qemu_socket(&self.dir, id));
+            let qga = Qga::at(qemu_socket(&self.dir, id), self.budget.clone());
             Arc::new(Machine {
                 link: tokio::sync::Mutex::default(),
                 setup: Arc::default(),

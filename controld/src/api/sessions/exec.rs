@@ -14,8 +14,8 @@ use crate::store::Store;
 const INPUT_CHUNK: usize = 16 * 1024;
 
 /// Said of a command whose end QEMU's agent tells with all that it has printed.
-const CUT: &str = "there was more output than the 16 MiB that QEMU's guest agent keeps; with `virtlet-agent` in the guest, \
-                   see docs/guest-agent.md, all of it comes";
+const CUT: &str = "there was more output than is kept where QEMU's guest agent runs a command: 16 MiB of one, 128 MiB of all \
+                   on the node at a time; with `virtlet-agent` in the guest, see docs/guest-agent.md, all of it comes";
 
 /// Runs the command until it or the client ends; its exit code.
 pub(super) async fn serve(
@@ -38,13 +38,13 @@ pub(super) async fn serve(
         Ok(process) => carry(process, session, true).await,
         // What QEMU's agent can do, too.
         Err(error) if error.kind() == Kind::State && !takes_ours => {
-            let agents::Output { stdout, stderr, cut, code } = agents.run(command, None).await?;
-            write(&mut { session.stdout }, &stdout).await;
-            write(&mut { session.stderr }, &stderr).await;
-            if cut {
+            let output = agents.run(command, None).await?;
+            write(&mut { session.stdout }, &output.stdout).await;
+            write(&mut { session.stderr }, &output.stderr).await;
+            if output.cut {
                 return Err(Error::new(Kind::Exhausted, CUT).into());
             }
-            Ok(code)
+            Ok(output.code)
         }
         Err(error) => Err(error.into()),
     }

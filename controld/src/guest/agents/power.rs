@@ -9,7 +9,8 @@ use tokio::time::{Instant, timeout};
 use vmspec::MachineId;
 use vmspec::error::{Error, Kind, Result};
 
-use super::{Agents, Machine, output};
+use super::output::{self, Room};
+use super::{Agents, Machine};
 
 /// How long `poweroff` may run in the guest, where some wait for services.
 const DEADLINE: Duration = Duration::from_secs(60);
@@ -35,7 +36,7 @@ impl Agents {
         let link = self.link(machine, id, Instant::now()).await.ok_or_else(absent)?;
         let process = link.begin(Message::Start(Start { argv: vec!["poweroff".into()], ..Start::default() })).await?;
         let late = |_elapsed| Error::new(Kind::Deadline, "`poweroff` did not end");
-        match timeout(DEADLINE, output::collect(process)).await.map_err(late)?? {
+        match timeout(DEADLINE, output::collect(process, Room::none())).await.map_err(late)?? {
             output if output.code == 0 => Ok(()),
             output => Err(Error::new(Kind::State, format!("`poweroff` ended with exit code {}", output.code))),
         }

@@ -2,25 +2,25 @@
 //! connection of its own, since QEMU serves one at a time; the agent may be in the middle of an answer to somebody who has
 //! gone, so each begins with a synchronisation.
 
+mod intake;
+mod port;
+
 use std::io;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-use base64::Engine as _;
-use base64::engine::general_purpose::STANDARD;
 use proto::agent::Start;
 use serde::Deserialize;
 use serde::de::{DeserializeOwned, IgnoredAny};
 use serde_json::{Value, json};
-use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
-use tokio::net::UnixStream;
 use tokio::sync::{Mutex, OwnedMutexGuard, watch};
 use tokio::time::{Instant, sleep, timeout};
-use uuid::Uuid;
 
-use super::output::{MAX_OUTPUT, Output};
+use self::intake::{Intake, MAX_LINE};
+use self::port::{Noise, Port};
+use super::output::{Budget, Output, Room};
 
 /// How long an agent may take to answer at all, of which nobody knows whether it is there.
 const GREETING: Duration = Duration::from_secs(3);
@@ -38,12 +38,6 @@ const SILENCE: Duration = Duration::from_secs(3);
 /// Between two questions whether a command has ended: the agent says nothing by itself.
 const ASK_FIRST: Duration = Duration::from_millis(20);
 const ASK_LAST: Duration = Duration::from_millis(400);
-/// Longest answer with output: two streams as the agent caps them, in base64.
-const MAX_STATUS: usize = 2 * (MAX_OUTPUT / 3 * 4 + 1024) + 4096;
-/// Longest other answer.
-const MAX_ANSWER: usize = 64 * 1024;
-/// Most that is skipped before the answer to a synchronisation.
-const MAX_SKIPPED: usize = 1 << 20;
 
 /// Kills a process with its descendants; children are stopped before their own are looked for, so that none is missed. It does nothing
 /// to a process that is not the agent's own, as the shell is: the number of one that has ended may be another's.
@@ -136,13 +130,16 @@ struct Status {
 pub(super) struct Qga {
     socket: PathBuf,
     one: Arc<Mutex<()>>,
+    noise: Arc<Noise>,
+    /// What is kept of the output of its commands, and of those of others.
+    budget: Budget,
     /// How often the guest was rebooted: processes of its last life have numbers that others may have in this one.
     reboots: Arc<AtomicU64>,
 }
 
 /// A connection to the agent, for one question.
 struct Talk {
-    agent: UnixStream,
+    port: Port,
     _turn: OwnedMutexGuard<()>,
 }
 
@@ -155,8 +152,8 @@ struct Running {
 }
 
 impl Qga {
-    pub(super) fn at(socket: PathBuf) -> Self {
-        Self { socket, one: Arc::default(), reboots: Arc::default() }
+    pub(super) fn at(socket: PathBuf, budget: Budget) -> Self {
+        Self { socket, one: Arc::default(), noise: Arc::default(), budget, reboots: Arc::default() }
     }
 
     /// Nothing that was started runs any more.
@@ -177,7 +174,7 @@ impl Qga {
         loop {
             sleep(pause).await;
             pause = (pause * 2).min(ASK_LAST);
-            let status = self.status(pid).await;
+            let status = self.status(pid, self.budget.room()).await;
             match &status {
                 Ok(_) => heard = Instant::now(),
                 // Another agent: the guest was restarted, and the number may be somebody else's by now.
@@ -186,28 +183,24 @@ impl Qga {
                 Err(error) if error.is_late() && heard.elapsed() < DEADLINE => continue,
                 Err(_) => {}
             }
-            let status = status?;
+            let (status, intake) = status?;
             if !status.exited {
                 continue;
             }
             running.pid = None;
             let code = status.exitcode.or_else(|| status.signal.map(|signal| 128 + signal));
-            let data = (STANDARD.decode(status.out_data), STANDARD.decode(status.err_data));
-            let (Ok(mut stdout), Ok(mut stderr)) = data else { return Err(QgaError::Answer(STATUS)) };
-            let cut = status.out_truncated || status.err_truncated || stdout.len() + stderr.len() > MAX_OUTPUT;
-            stdout.truncate(MAX_OUTPUT);
-            stderr.truncate(MAX_OUTPUT - stdout.len());
             let code = code.and_then(|code| u8::try_from(code).ok()).unwrap_or(u8::MAX);
-            return Ok(Output { stdout, stderr, cut, code });
+            let is_cut = status.out_truncated || status.err_truncated;
+            let output = intake.output(code, [&status.out_data, &status.err_data], is_cut);
+            return output.ok_or(QgaError::Answer(STATUS));
         }
     }
 
     /// Asks the guest to power off.
     pub(super) async fn power_off(&self) -> Result<(), QgaError> {
         let how = json!({"mode": "powerdown"});
-        let asked =
-            self.talk(SHUTDOWN, GREETING).await?.ask_within::<IgnoredAny>(SILENCE, MAX_ANSWER, SHUTDOWN, how).await;
-        match asked {
+        let talk = self.talk(SHUTDOWN, GREETING).await?;
+        match talk.ask_within::<IgnoredAny>(SILENCE, Room::none(), SHUTDOWN, how).await {
             // It answers only if it cannot.
             Err(QgaError::Late(..) | QgaError::Connection(_)) => Ok(()),
             other => other.map(drop),
@@ -233,8 +226,13 @@ impl Qga {
         starting.await.unwrap_or(Err(QgaError::Answer("guest-exec")))
     }
 
-    async fn status(&self, pid: i64) -> Result<Status, QgaError> {
-        self.talk(STATUS, PATIENCE).await?.ask_within(DEADLINE, MAX_STATUS, STATUS, json!({"pid": pid})).await
+    /// How a command is, with what has room of its output.
+    async fn status(&self, pid: i64, room: Room) -> Result<(Status, Intake), QgaError> {
+        let talk = self.talk(STATUS, PATIENCE).await?;
+        let (status, intake) = talk.ask_within::<Status>(DEADLINE, room, STATUS, json!({"pid": pid})).await?;
+        // It tells what was printed at the end, and so once.
+        let is_status = status.exited || intake.heard() <= MAX_LINE;
+        if is_status { Ok((status, intake)) } else { Err(QgaError::Answer(STATUS)) }
     }
 
     /// Kills a command with its descendants, unless it has ended. Again and again while the agent is late, unless the guest was
@@ -269,9 +267,9 @@ impl Qga {
     }
 
     async fn has_ended(&self, pid: i64) -> Result<bool, QgaError> {
-        match self.status(pid).await {
+        match self.status(pid, Room::none()).await {
             Err(QgaError::Refused { .. }) => Ok(true),
-            status => Ok(status?.exited),
+            status => Ok(status?.0.exited),
         }
     }
 
@@ -279,37 +277,34 @@ impl Qga {
     async fn talk(&self, command: &'static str, patience: Duration) -> Result<Talk, QgaError> {
         let turn = timeout(DEADLINE, self.one.clone().lock_owned()).await;
         let turn = turn.map_err(|_elapsed| QgaError::Late(command, DEADLINE.as_secs()))?;
-        let synchronised = timeout(patience, synchronised(&self.socket)).await;
-        let agent = synchronised.unwrap_or_else(|elapsed| Err(elapsed.into())).map_err(QgaError::Absent)?;
-        Ok(Talk { agent, _turn: turn })
+        let opened = timeout(patience, Port::open(&self.socket, &self.noise)).await;
+        let port = opened.unwrap_or_else(|elapsed| Err(elapsed.into())).map_err(QgaError::Absent)?;
+        Ok(Talk { port, _turn: turn })
     }
 }
 
 impl Talk {
     async fn ask<T: DeserializeOwned>(self, command: &'static str, arguments: Value) -> Result<T, QgaError> {
-        self.ask_within(DEADLINE, MAX_ANSWER, command, arguments).await
+        self.ask_within(DEADLINE, Room::none(), command, arguments).await.map(|(answer, _)| answer)
     }
 
     async fn ask_within<T: DeserializeOwned>(
         mut self,
         deadline: Duration,
-        limit: usize,
+        room: Room,
         command: &'static str,
         arguments: Value,
-    ) -> Result<T, QgaError> {
-        let answer = async {
-            let request = json!({"execute": command, "arguments": arguments});
-            self.agent.write_all(format!("{request}\n").as_bytes()).await?;
-            line(&mut self.agent, limit).await
-        };
-        let answer = timeout(deadline, answer).await.map_err(|_elapsed| QgaError::Late(command, deadline.as_secs()))?;
-        let answer: Answer<T> = serde_json::from_slice(&answer.map_err(QgaError::Connection)?)
-            .map_err(|_another| QgaError::Answer(command))?;
+    ) -> Result<(T, Intake), QgaError> {
+        let request = json!({"execute": command, "arguments": arguments});
+        let heard = timeout(deadline, self.port.ask(&request, Intake::new(room))).await;
+        let heard = heard.map_err(|_elapsed| QgaError::Late(command, deadline.as_secs()))?;
+        let intake = heard.map_err(QgaError::Connection)?;
+        let answer: Answer<T> = serde_json::from_slice(intake.line()).map_err(|_another| QgaError::Answer(command))?;
         if let Some(Refusal { desc }) = answer.error {
             let why = desc.chars().filter(|c| !c.is_control()).take(1024).collect();
             return Err(QgaError::Refused { command, why });
         }
-        answer.value.ok_or(QgaError::Answer(command))
+        Ok((answer.value.ok_or(QgaError::Answer(command))?, intake))
     }
 }
 
@@ -321,40 +316,5 @@ impl Drop for Running {
                 tracing::warn!(pid, error = %common::Chain(&error), "command in a guest not killed");
             }
         });
-    }
-}
-
-/// A connection that the agent answers on.
-async fn synchronised(socket: &Path) -> io::Result<UnixStream> {
-    let mut agent = UnixStream::connect(socket).await?;
-    let id = Uuid::new_v4().as_u64_pair().0 >> 12;
-    let request = json!({"execute": "guest-sync-delimited", "arguments": {"id": id}});
-    // The mark ends what somebody else may have left half said, at both ends.
-    agent.write_all(&[&[0xff], request.to_string().as_bytes(), b"\n"].concat()).await?;
-    for _ in 0..MAX_SKIPPED {
-        if agent.read_u8().await? != 0xff {
-            continue;
-        }
-        let answer = line(&mut agent, 4096).await?;
-        if serde_json::from_slice::<Answer<u64>>(&answer).is_ok_and(|answer| answer.value == Some(id)) {
-            return Ok(agent);
-        }
-    }
-    Err(io::Error::new(io::ErrorKind::InvalidData, "what it says is no answer"))
-}
-
-async fn line(agent: &mut UnixStream, limit: usize) -> io::Result<Vec<u8>> {
-    let mut line = Vec::new();
-    loop {
-        // Nothing follows an answer that was not asked for.
-        if agent.read_buf(&mut line).await? == 0 {
-            return Err(io::ErrorKind::UnexpectedEof.into());
-        }
-        if line.ends_with(b"\n") {
-            return Ok(line);
-        }
-        if line.len() > limit {
-            return Err(io::Error::new(io::ErrorKind::InvalidData, "the answer is too long"));
-        }
     }
 }
