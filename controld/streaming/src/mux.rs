@@ -5,10 +5,12 @@
 //!
 //! Towards the peer, writers wait once [`Limits::outgoing`] bytes have not left yet. From the peer, Kubernetes' clients know no
 //! flow control: what a stream's owner does not read yet is kept, so that a full stdin delays neither PING nor resize nor the
-//! end of another stream, up to [`Limits::stream`] for a stream and [`Limits::connection`] in all. Beyond that nothing is
+//! end of another stream, up to [`Limits::stream`] for a stream and [`Limits::connection`] in all, and as far as [`Limits::budget`]
+//! goes, which connections may share. Beyond that nothing is
 //! read from the transport until somebody reads from the full stream: bytes are held back by TCP rather than lost. While it
 //! waits so, the task pings, because a peer that is gone shows only to those who write.
 
+mod budget;
 pub(crate) mod codec;
 mod drive;
 mod shared;
@@ -24,6 +26,7 @@ use tokio::sync::mpsc;
 use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
 
+pub use self::budget::Budget;
 use self::codec::Codec;
 pub use self::codec::CodecError;
 use self::shared::Shared;
@@ -46,12 +49,14 @@ pub enum Role {
 }
 
 /// What a peer may cost.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone)]
 pub struct Limits {
     /// Bytes of one stream that are kept for its reader.
     pub stream: usize,
     /// Bytes of all streams that are kept for their readers.
     pub connection: usize,
+    /// Bytes that this connection and those which have the same budget keep for their readers.
+    pub budget: Budget,
     /// Bytes of data on their way to the peer.
     pub outgoing: usize,
     /// Streams at a time.
@@ -65,6 +70,7 @@ impl Default for Limits {
         Self {
             stream: 4 << 20,
             connection: 16 << 20,
+            budget: Budget::new(usize::MAX),
             outgoing: 256 << 10,
             streams: 256,
             idle: Duration::from_secs(4 * 3600),

@@ -10,6 +10,7 @@ mod handshake;
 mod kinds;
 mod places;
 mod protocol;
+mod sessions;
 mod tls;
 mod tokens;
 
@@ -37,14 +38,18 @@ pub use self::kinds::UrlError;
 use self::kinds::{Command, Kind, Pending};
 use self::places::{Place, Places};
 use self::protocol::Protocol;
+use self::sessions::{Seat, Sessions};
 use self::tls::Tls;
 pub use self::tls::{TlsError, TlsFiles};
 use self::tokens::Tokens;
 use crate::backend::Backend;
+use crate::mux::{Budget, Limits};
 use crate::request::{AttachRequest, ExecRequest, PortForwardRequest};
 
-/// Connections at a time that have not become sessions. Sessions are limited by their tokens.
+/// Connections at a time that have not become sessions.
 const MAX_CONNECTIONS: usize = 1024;
+/// Bytes that all sessions keep of what their clients send faster than pods take it, beside a little for each.
+const MAX_KEPT: usize = 64 << 20;
 /// How long a client may take to send its request.
 const REQUEST_DEADLINE: Duration = Duration::from_secs(10);
 /// How long the change from HTTP to another protocol may take once the answer is given.
@@ -67,10 +72,14 @@ pub struct Config {
     pub stream_creation: Duration,
     /// A session in which nothing is said either way ends after this.
     pub idle: Duration,
+    /// Sessions at a time.
+    pub max_sessions: usize,
+    /// Of them, those of one container, or of one pod's ports.
+    pub max_sessions_of_one: usize,
 }
 
 impl Config {
-    /// The settings of Kubernetes' own streaming server, at `address`.
+    /// The settings of Kubernetes' own streaming server, at `address`; that counts no sessions.
     #[must_use]
     pub fn at(address: SocketAddr) -> Self {
         Self {
@@ -80,6 +89,8 @@ impl Config {
             max_tokens: 1000,
             stream_creation: Duration::from_secs(30),
             idle: Duration::from_secs(4 * 3600),
+            max_sessions: 512,
+            max_sessions_of_one: 64,
         }
     }
 }
@@ -113,9 +124,28 @@ struct Inner {
     backend: Arc<dyn Backend>,
     tls: Option<Arc<Tls>>,
     tokens: Mutex<Tokens<Pending>>,
+    terms: Terms,
+    sessions: Arc<Sessions>,
     /// Places for connections to pods' ports.
     forwards: Arc<Semaphore>,
     stop: CancellationToken,
+}
+
+/// What a session may cost.
+#[derive(Debug)]
+struct Terms {
+    limits: Limits,
+    /// How long its client may take to open its streams.
+    stream_creation: Duration,
+}
+
+// === impl Terms ===
+
+impl Terms {
+    fn new(config: &Config) -> Self {
+        let limits = Limits { idle: config.idle, budget: Budget::new(MAX_KEPT), ..Limits::default() };
+        Self { limits, stream_creation: config.stream_creation }
+    }
 }
 
 // === impl Server ===
@@ -137,7 +167,10 @@ impl Server {
         let tokens = Mutex::new(Tokens::new(config.token_ttl, config.max_tokens));
         let stop = CancellationToken::new();
         let forwards = Arc::new(Semaphore::new(forward::MAX_PAIRS_OF_ALL));
-        let inner = Arc::new(Inner { config, backend, tls, tokens, forwards, stop: stop.clone() });
+        let sessions = Sessions::new(config.max_sessions, config.max_sessions_of_one);
+        let terms = Terms::new(&config);
+        let inner = Inner { config, backend, tls, tokens, terms, sessions, forwards, stop: stop.clone() };
+        let inner = Arc::new(inner);
         tokio::spawn(stop.clone().run_until_cancelled_owned(accept(listener, inner.clone(), places)));
         Ok(Self { inner, address, _stop: stop.drop_guard() })
     }
@@ -206,11 +239,12 @@ impl Inner {
     /// Answers a request, and starts its session if it is right.
     fn answer(self: &Arc<Self>, mut request: Request<Incoming>, place: &Place) -> Response<Full<Bytes>> {
         match self.agree(&request, place) {
-            Ok((pending, agreed)) => {
+            Ok((pending, agreed, seat)) => {
                 let protocol = agreed.protocol;
                 let upgrade = hyper::upgrade::on(&mut request);
                 let inner = self.clone();
                 let session = async move {
+                    let _seat = seat;
                     match timeout(UPGRADE_DEADLINE, upgrade).await {
                         Ok(Ok(upgraded)) => inner.serve(TokioIo::new(upgraded), pending, protocol).await,
                         Ok(Err(error)) => tracing::debug!(%error, "client left before its session began"),
@@ -224,22 +258,25 @@ impl Inner {
         }
     }
 
-    /// What the request's token stands for, which is used up, and how its streams are carried.
-    fn agree(&self, request: &Request<Incoming>, place: &Place) -> Result<(Pending, Agreed), Refusal> {
+    /// What the request's token stands for, which is used up, how its streams are carried, and the session's place.
+    fn agree(&self, request: &Request<Incoming>, place: &Place) -> Result<(Pending, Agreed, Seat), Refusal> {
         let (kind, token) = Kind::of_path(request.uri().path()).ok_or(Refusal::UnknownUrl)?;
-        let ports = match self.tokens().get(token, Instant::now()) {
-            Some(pending) if pending.kind() == kind => pending.ports(),
+        let (ports, of) = match self.tokens().get(token, Instant::now()) {
+            Some(pending) if pending.kind() == kind => (pending.ports(), pending.of().to_owned()),
             _ => return Err(Refusal::UnknownUrl),
         };
         let agreed = handshake::check(request.method(), request.headers(), kind)?;
         if ports.is_some_and(|ports| agreed.protocol.is_fixed() && !(1..=MAX_FIXED_PORTS).contains(&ports)) {
             return Err(Refusal::Ports);
         }
+        let seat = self.sessions.take(&of).inspect_err(|refusal| {
+            tracing::debug!(kind = kind.name(), %of, ?refusal, "streaming session refused");
+        })?;
         if !place.leave() {
             return Err(Refusal::UnknownUrl);
         }
         let pending = self.tokens().take(token, Instant::now()).ok_or(Refusal::UnknownUrl)?;
-        Ok((pending, agreed))
+        Ok((pending, agreed, seat))
     }
 
     async fn serve<T>(&self, transport: T, pending: Pending, protocol: &Protocol)
@@ -248,10 +285,10 @@ impl Inner {
     {
         match pending {
             Pending::Command(command) => {
-                command::serve(transport, protocol, command, &*self.backend, &self.config).await;
+                command::serve(transport, protocol, command, &*self.backend, &self.terms).await;
             }
             Pending::PortForward(request) => {
-                forward::serve(transport, protocol, request, self.backend.clone(), &self.forwards, &self.config).await;
+                forward::serve(transport, protocol, request, self.backend.clone(), &self.forwards, &self.terms).await;
             }
         }
     }

@@ -10,13 +10,14 @@ use bytes::Bytes;
 use tokio::sync::mpsc;
 use tokio::time::Instant;
 
+use super::budget::Kept;
 use super::{Closed, Limits, OpenError, Role};
 use crate::spdy::{Frame, Headers, Status};
 
 /// What a piece of data costs beside its bytes, so that many tiny ones are not for free.
 const PIECE_COST: usize = 64;
-/// A shorter piece is copied: it would keep the whole buffer that it was read into.
-const COPIED: usize = 4 << 10;
+/// A shorter piece is copied: it would keep the whole buffer that it was read into, of which it has less than half.
+const COPIED: usize = 16 << 10;
 /// Longest data frame that we send: what Go's readers take at once.
 const MAX_PIECE: usize = 32 << 10;
 /// Bytes that the task takes at once.
@@ -41,7 +42,7 @@ pub(super) struct State {
     /// Control frames in `outgoing`.
     answers: usize,
     /// What all streams keep for their readers.
-    kept: usize,
+    kept: Kept,
     finishing: bool,
     closed: Option<Closed>,
     last_activity: Instant,
@@ -78,6 +79,7 @@ impl State {
     pub(super) fn new(role: Role, limits: Limits, arrived: mpsc::Sender<(u32, Headers)>) -> Self {
         Self {
             role,
+            kept: Kept::new(limits.budget.clone()),
             limits,
             streams: BTreeMap::new(),
             last_remote: 0,
@@ -86,7 +88,6 @@ impl State {
             outgoing: VecDeque::new(),
             unsent: 0,
             answers: 0,
-            kept: 0,
             finishing: false,
             closed: None,
             last_activity: Instant::now(),
@@ -119,7 +120,7 @@ impl State {
     /// Whether readers must read before more can be taken from the peer.
     pub(super) fn is_full(&self) -> bool {
         !self.finishing
-            && (self.kept > self.limits.connection
+            && (self.kept.is_beyond(self.limits.connection)
                 || self.streams.values().any(|entry| entry.kept_cost > self.limits.stream))
     }
 
@@ -233,7 +234,7 @@ impl State {
             let cost = cost(&payload);
             entry.kept.push_back(if payload.len() < COPIED { Bytes::copy_from_slice(&payload) } else { payload });
             entry.kept_cost += cost;
-            self.kept += cost;
+            self.kept.add(cost);
         }
         entry.remote_fin = fin;
         wake(&mut entry.reader);
@@ -346,7 +347,7 @@ impl State {
             let taken = piece.split_to(piece.len().min(room));
             let left = if piece.is_empty() { 0 } else { cost(piece) };
             entry.kept_cost -= whole - left;
-            self.kept -= whole - left;
+            self.kept.give_back(whole - left);
             if left == 0 {
                 entry.kept.pop_front();
             }
@@ -397,7 +398,7 @@ impl State {
         let Some(entry) = self.streams.get_mut(&id) else { return };
         entry.reader_gone = true;
         entry.kept.clear();
-        self.kept -= std::mem::take(&mut entry.kept_cost);
+        self.kept.give_back(std::mem::take(&mut entry.kept_cost));
         self.reap(id);
     }
 

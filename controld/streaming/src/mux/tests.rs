@@ -102,6 +102,36 @@ async fn a_full_stream_delays_nobody_else() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn connections_keep_no_more_than_their_budget() {
+    let budget = Budget::new(100_000);
+    let limits = || Limits { budget: budget.clone(), ..Limits::default() };
+    let ((mut one, _first, mut of_one), (mut other, _second, mut of_other)) = (server(limits()), server(limits()));
+    one.send(&syn(1, "stdin")).await;
+    other.send(&syn(1, "stdin")).await;
+    let (mut full, _w1) = of_one.next().await.expect("stdin").accept().split();
+    let (mut stdin, _w2) = of_other.next().await.expect("stdin").accept().split();
+    one.send(&data(1, &[1; 99_000])).await;
+    // What the first one keeps, the other has not: the rest stays in the transport, and is not lost.
+    let (reading, mut writing) = tokio::io::split(other.transport);
+    let mut sending = tokio::spawn(async move {
+        let mut bytes = BytesMut::new();
+        Encoder::new().encode(&data(1, &[2; 1_000_000]), &mut bytes);
+        Encoder::new().encode(&fin(1), &mut bytes);
+        writing.write_all(&bytes).await.expect("write");
+        writing
+    });
+    assert!(timeout(Duration::from_millis(50), &mut sending).await.is_err(), "all was taken");
+    // It goes on all the same as fast as it is read from.
+    let mut all = vec![0; 500_000];
+    timeout(SOON, stdin.read_exact(&mut all)).await.expect("in time").expect("read");
+    let mut theirs = vec![0; 99_000];
+    timeout(SOON, full.read_exact(&mut theirs)).await.expect("in time").expect("read");
+    timeout(SOON, stdin.read_to_end(&mut all)).await.expect("in time").expect("read");
+    assert_eq!(all.iter().filter(|byte| **byte == 2).count(), 1_000_000);
+    drop((reading, sending.await));
+}
+
+#[tokio::test(start_paused = true)]
 async fn a_peer_that_is_gone_is_noticed_behind_a_full_stream() {
     let limits = Limits { stream: 1000, ..Limits::default() };
     let (mut peer, server, mut arrivals) = server(limits);

@@ -16,11 +16,11 @@ use tokio::sync::watch;
 use tokio::time::timeout;
 use tokio_util::sync::CancellationToken;
 
-use super::Config;
+use super::Terms;
 use super::kinds::Command;
 use super::protocol::{Protocol, StatusForm};
 use crate::backend::{Backend, Input, Output, ResizeEvents, Session, SessionError, TermSize};
-use crate::mux::{Arrivals, Limits, ReadHalf, Stream, WriteHalf};
+use crate::mux::{Arrivals, ReadHalf, Stream, WriteHalf};
 use crate::remotecommand::{ResizeParser, STREAM_TYPE, Status, StreamType};
 use crate::spdy::{self, Headers};
 use crate::ws::Channels;
@@ -31,25 +31,19 @@ const STDIN_ONCE_DEADLINE: Duration = Duration::from_secs(10);
 const STATUS_DEADLINE: Duration = Duration::from_secs(30);
 
 /// Runs the session to its end, however it ends.
-pub(super) async fn serve<T>(
-    transport: T,
-    protocol: &Protocol,
-    command: Command,
-    backend: &dyn Backend,
-    config: &Config,
-) where
+pub(super) async fn serve<T>(transport: T, protocol: &Protocol, command: Command, backend: &dyn Backend, terms: &Terms)
+where
     T: AsyncRead + AsyncWrite + Send + 'static,
 {
     let container = command.container_id();
     let wanted = command.wanted(protocol);
     let channels = || channels(&wanted);
-    let limits = Limits { idle: config.idle, ..Limits::default() };
-    let (connection, mut arrivals) = protocol.start(transport, limits, channels);
-    let streams = match timeout(config.stream_creation, collect(&mut arrivals, wanted.clone())).await {
+    let (connection, mut arrivals) = protocol.start(transport, terms.limits.clone(), channels);
+    let streams = match timeout(terms.stream_creation, collect(&mut arrivals, wanted.clone())).await {
         Ok(Some(streams)) => streams,
         Ok(None) => return tracing::debug!(container, "client left before its session began"),
         Err(_) => {
-            tracing::warn!(container, deadline = ?config.stream_creation, "client did not open its streams in time");
+            tracing::warn!(container, deadline = ?terms.stream_creation, "client did not open its streams in time");
             return connection.finish().await;
         }
     };

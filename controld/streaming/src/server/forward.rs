@@ -17,7 +17,7 @@ use tokio::sync::Semaphore;
 use tokio::task::JoinSet;
 use tokio::time::{Instant, sleep_until, timeout};
 
-use super::Config;
+use super::Terms;
 use super::command::chain;
 use super::protocol::Protocol;
 use crate::backend::{Backend, Input, Output, SessionError};
@@ -51,15 +51,15 @@ pub(super) async fn serve<T>(
     request: PortForwardRequest,
     backend: Arc<dyn Backend>,
     places: &Arc<Semaphore>,
-    config: &Config,
+    terms: &Terms,
 ) where
     T: AsyncRead + AsyncWrite + Send + 'static,
 {
     let pod: Arc<str> = request.pod_id.as_str().into();
-    let limits = Limits { idle: config.idle, streams: 2 * MAX_PAIRS, ..Limits::default() };
+    let limits = Limits { streams: 2 * MAX_PAIRS, ..terms.limits.clone() };
     let (connection, mut arrivals) = protocol.start(transport, limits, || channels(&request.ports));
     tracing::debug!(%pod, protocol = protocol.name, "port-forward begins");
-    let mut halves = Halves { deadline: config.stream_creation, waiting: BTreeMap::new() };
+    let mut halves = Halves { deadline: terms.stream_creation, waiting: BTreeMap::new() };
     let mut pairs = JoinSet::new();
     let mut left = protocol.is_fixed().then_some(request.ports.len());
     loop {

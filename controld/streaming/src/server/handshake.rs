@@ -35,6 +35,10 @@ pub(super) enum Refusal {
     WebSocket,
     /// A session in channels needs to know them.
     Ports,
+    /// There are so many sessions of one container or pod.
+    TooManyOfOne(usize),
+    /// There are so many sessions.
+    TooMany(usize),
 }
 
 /// What client and server speak from now on.
@@ -104,8 +108,14 @@ impl Refusal {
                 StatusCode::BAD_REQUEST,
                 "the offered version needs 1 to 32 ports in CRI's request for the URL; others do not",
             ),
+            Self::TooManyOfOne(_) | Self::TooMany(_) => (StatusCode::TOO_MANY_REQUESTS, "end some, or try again later"),
         };
-        let mut response = Response::new(Full::from(format!("{why}\n")));
+        let text = match self {
+            Self::TooManyOfOne(most) => format!("this container, or this pod's ports, have {most} sessions; {why}\n"),
+            Self::TooMany(most) => format!("the pods of this node have {most} sessions; {why}\n"),
+            _ => format!("{why}\n"),
+        };
+        let mut response = Response::new(Full::from(text));
         *response.status_mut() = status;
         if let Self::OtherVersion(kind) = self {
             for protocol in kind.protocols().iter().filter(|protocol| !protocol.is_websocket()) {

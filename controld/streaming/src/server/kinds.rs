@@ -87,6 +87,16 @@ impl Pending {
         }
     }
 
+    /// The container or pod that the session is of.
+    pub(super) fn of(&self) -> &str {
+        match self {
+            Self::Command(
+                Command::Attach(AttachRequest { container_id, .. }) | Command::Exec(ExecRequest { container_id, .. }),
+            ) => container_id,
+            Self::PortForward(request) => &request.pod_id,
+        }
+    }
+
     /// How many ports a request for port-forward names.
     pub(super) fn ports(&self) -> Option<usize> {
         match self {

@@ -92,9 +92,9 @@ async fn a_session_does_not_outlive_its_only_input() {
     let (backend, mut seen) = Fake::new(Does::ReadOnly);
     let (near, far) = duplex(4000);
     let once = AttachRequest { stdin_once: true, tty: false, ..request(true, false) };
-    let config = config();
+    let terms = terms();
     let serving =
-        tokio::spawn(async move { command::serve(far, &COMMAND[0], Command::Attach(once), &*backend, &config).await });
+        tokio::spawn(async move { command::serve(far, &COMMAND[0], Command::Attach(once), &*backend, &terms).await });
     let mut peer = Peer::new(near);
     for (id, kind) in [(1, "error"), (3, "stdin"), (5, "stdout")] {
         peer.send(&syn(id, kind)).await;
@@ -112,9 +112,9 @@ async fn a_session_does_not_outlive_its_only_input() {
 async fn a_client_that_opens_no_streams_is_sent_away() {
     let (backend, mut seen) = Fake::new(Does::Nothing);
     let (near, far) = duplex(4000);
-    let config = config();
+    let terms = terms();
     let command = Command::Attach(request(true, false));
-    let serving = tokio::spawn(async move { command::serve(far, &COMMAND[0], command, &*backend, &config).await });
+    let serving = tokio::spawn(async move { command::serve(far, &COMMAND[0], command, &*backend, &terms).await });
     let mut peer = Peer::new(near);
     peer.send(&syn(1, "error")).await;
     peer.send(&syn(3, "error")).await;
@@ -221,7 +221,7 @@ async fn an_older_client_is_told_a_failure_in_words() {
         let (near, far) = duplex(4000);
         let serving = tokio::spawn(async move {
             let wanted = Command::Exec(ExecRequest { tty: version < 3, ..command(&["ls"]) });
-            command::serve(far, &COMMAND[version], wanted, &*Fake::new(does).0, &config()).await;
+            command::serve(far, &COMMAND[version], wanted, &*Fake::new(does).0, &terms()).await;
         });
         let mut peer = Peer::new(near);
         for (id, kind) in [(1, "error"), (3, "stdout"), (5, "stderr")] {
@@ -290,6 +290,27 @@ async fn connections_that_say_nothing_make_room_for_clients() {
     soon(last.read_exact(&mut answer)).await.expect("answer");
     assert_eq!(&answer, b"HTTP/1.1 404");
     drop(session);
+}
+
+#[tokio::test]
+async fn a_container_has_so_many_sessions_and_the_next_is_told_so() {
+    let (backend, mut seen) = Fake::new(Does::Nothing);
+    let config = Config { max_sessions: 3, max_sessions_of_one: 2, ..config() };
+    let server = Server::bind(config, backend).await.expect("bind");
+    let wanted = |id: &str| AttachRequest { container_id: id.to_owned(), ..request(true, false) };
+    let options = Options { stdin: true, stdout: true, stderr: false, tty: true };
+    let (first, _second) = (attach(&server, wanted("c1")).await, attach(&server, wanted("c1")).await);
+    let url = server.attach_url(wanted("c1")).expect("url");
+    let error = soon(client::attach(&url, options)).await.expect_err("refused").to_string();
+    assert!(error.contains("429") && error.contains("this pod's ports, have 2 sessions; end some"), "{error}");
+    let _other = attach(&server, wanted("c2")).await;
+    let third = server.attach_url(wanted("c3")).expect("url");
+    let error = soon(client::attach(&third, options)).await.expect_err("refused").to_string();
+    assert!(error.contains("the pods of this node have 3 sessions; end some"), "{error}");
+    // The place of one that has ended is another's, whose URL is still good.
+    drop(first);
+    while soon(seen.recv()).await != Some(Event::Ended) {}
+    soon(client::attach(&url, options)).await.expect("free");
 }
 
 #[tokio::test]
@@ -424,6 +445,10 @@ impl Backend for Fake {
 
 fn config() -> Config {
     Config::at(([127, 0, 0, 1], 0).into())
+}
+
+fn terms() -> Terms {
+    Terms::new(&config())
 }
 
 async fn server(backend: Arc<Fake>) -> Server {

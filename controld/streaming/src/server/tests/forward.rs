@@ -91,7 +91,7 @@ async fn the_error_stream_of_a_connection_that_breaks_ends_well() {
     let (near, far) = duplex(1 << 20);
     let (pod, backend) = pod().await;
     let request = request();
-    tokio::spawn(async move { serve_far(far, &FORWARD[0], request, backend, &places(), &config()).await });
+    tokio::spawn(async move { serve_far(far, &FORWARD[0], request, backend, &places(), &terms()).await });
     let mut peer = Peer::new(near);
     peer.send(&half(1, "error", "80", "a")).await;
     peer.send(&half(3, "data", "80", "a")).await;
@@ -135,8 +135,7 @@ async fn streams_that_make_no_pair_are_reset() {
     let (near, far) = duplex(1 << 20);
     let (pod, backend) = pod().await;
     let request = request();
-    let serving =
-        tokio::spawn(async move { serve_far(far, &FORWARD[0], request, backend, &places(), &config()).await });
+    let serving = tokio::spawn(async move { serve_far(far, &FORWARD[0], request, backend, &places(), &terms()).await });
     let mut peer = Peer::new(near);
     let refused = |id| Frame::RstStream { id, status: crate::spdy::Status::PROTOCOL_ERROR };
     for (id, kind, port, request_id) in [
@@ -169,7 +168,7 @@ async fn numbers_pair_streams_of_a_client_that_does_not() {
     let (near, far) = duplex(1 << 20);
     let (pod, backend) = pod().await;
     let request = request();
-    tokio::spawn(async move { serve_far(far, &FORWARD[0], request, backend, &places(), &config()).await });
+    tokio::spawn(async move { serve_far(far, &FORWARD[0], request, backend, &places(), &terms()).await });
     let mut peer = Peer::new(near);
     peer.send(&half(1, "error", "80", "")).await;
     peer.send(&half(3, "data", "80", "")).await;
@@ -186,7 +185,7 @@ async fn a_node_that_forwards_too_much_says_so() {
     let (near, far) = duplex(1 << 20);
     let (_pod, backend) = pod().await;
     let (request, none) = (request(), Arc::new(Semaphore::new(0)));
-    tokio::spawn(async move { serve_far(far, &FORWARD[0], request, backend, &none, &config()).await });
+    tokio::spawn(async move { serve_far(far, &FORWARD[0], request, backend, &none, &terms()).await });
     let mut peer = Peer::new(near);
     peer.send(&half(1, "error", "80", "a")).await;
     peer.send(&half(3, "data", "80", "a")).await;
@@ -198,7 +197,7 @@ async fn a_flood_of_streams_is_bounded() {
     let (near, far) = duplex(1 << 20);
     let (_pod, backend) = pod().await;
     let request = request();
-    tokio::spawn(async move { serve_far(far, &FORWARD[0], request, backend, &places(), &config()).await });
+    tokio::spawn(async move { serve_far(far, &FORWARD[0], request, backend, &places(), &terms()).await });
     let mut peer = Peer::new(near);
     let (mut taken, mut refused) = (0, 0);
     for n in 0..2000 {
