@@ -53,7 +53,7 @@ pub use exercise::exercise;
 pub(crate) use capability::CapabilityArgs;
 pub(crate) use collect::{Leftover, Writer};
 pub(crate) use conf::NetworkList;
-pub(crate) use conf::dir::{ConfError, Networks, read as read_network};
+pub(crate) use conf::dir::{ConfError, Networks, read as read_network, read_named as read_network_named};
 pub(crate) use device::{Device, Said};
 pub(crate) use error::CniError;
 pub(crate) use exec::Gate;
@@ -61,7 +61,7 @@ pub(crate) use multus::Delegated;
 pub(crate) use plugin::{Command, PluginError};
 pub(crate) use ready::{Ready, Unready};
 pub(crate) use result::{ResultView, Route};
-pub(crate) use survey::Survey;
+pub(crate) use survey::{Survey, plugin_in_trouble};
 
 use ask::{Env, Negotiation};
 use cache::{Cache, Entry, Key};

@@ -1,7 +1,7 @@
 //! The daemon's configuration: a TOML file over built-in defaults, checked once. Called by `main` and by tests.
 //!
-//! No other module reads the file or the environment. `NOTIFY_SOCKET` alone is read elsewhere, by the `sd-notify`
-//! crate. A value of type [`Config`] that came from [`Config::load`] or passed [`Config::check`] is usable.
+//! No other module of the daemon reads the file or the environment. `NOTIFY_SOCKET` alone is read elsewhere, by the
+//! `sd-notify` crate. A value of type [`Config`] that came from [`Config::load`] or passed [`Config::check`] is usable.
 
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};

@@ -24,6 +24,7 @@
 //! | 130 | | interrupted |
 
 pub mod cli;
+mod cnitool;
 mod console;
 mod error;
 mod guest;
@@ -44,6 +45,7 @@ use tokio::runtime::{Builder, Runtime};
 use tokio::signal::unix::{SignalKind, signal};
 
 use self::cli::{Attach, Common, Detach, Forget, OfPod, Output, Tool};
+use self::cnitool::Variables;
 use self::guest::Images;
 use self::node::Node;
 use self::private::Private;
@@ -67,8 +69,12 @@ pub enum Verdict {
 /// # Errors
 /// See [`ToolError`].
 pub fn run(tool: Tool, out: &mut dyn Write) -> Result<Verdict, ToolError> {
+    run_by(&Variables::of_environment(), tool, out)
+}
+
+fn run_by(variables: &Variables, tool: Tool, out: &mut dyn Write) -> Result<Verdict, ToolError> {
     match tool {
-        Tool::Attach(wanted) => attach(*wanted, out),
+        Tool::Attach(wanted) => attach(*wanted, variables, out),
         Tool::Detach(wanted) => detach(&wanted, out),
         Tool::Collect(common) => {
             let report = Node::of(&common.config()?).collect()?;
@@ -86,9 +92,12 @@ pub fn run(tool: Tool, out: &mut dyn Write) -> Result<Verdict, ToolError> {
             show(&common, out, || json::list(&pods), || text::list(&pods))
         }
         Tool::Networks(common) => {
-            let config = common.config()?;
+            let config = variables.over(common.config()?);
             let survey = Survey::of(&config.cni_conf_dir, &config.cni_plugin_dirs);
             show(&common, out, || json::whole(&survey), || text::networks(&survey))?;
+            if let Some(note) = variables.note(survey.is_well()) {
+                tell(&format!("tapmanager: {note}\n"));
+            }
             Ok(if survey.is_well() { Verdict::Well } else { Verdict::Unwell })
         }
         Tool::Status(common) => {
@@ -127,8 +136,9 @@ fn detach(wanted: &Detach, out: &mut dyn Write) -> Result<Verdict, ToolError> {
     failed.map_or(Ok(Verdict::Well), Err)
 }
 
-fn attach(wanted: Attach, out: &mut dyn Write) -> Result<Verdict, ToolError> {
+fn attach(wanted: Attach, variables: &Variables, out: &mut dyn Write) -> Result<Verdict, ToolError> {
     let config = wanted.common.config()?;
+    let config = if wanted.conf.is_some() { variables.over(config) } else { config };
     // Before anything is made: a guest that cannot start should not cost an Attach.
     let images = if wanted.shell { Some(Images::find(&wanted)?) } else { None };
     if wanted.conf.is_none() && images.is_none() {

@@ -1,6 +1,7 @@
 //! What networks a node has, and whether each plugin of theirs would be started: by looking at files alone.
 //!
-//! The toolkit calls it for `tapmanager networks`. It reads the files as the daemon does, and runs no plugin.
+//! The toolkit calls it for `tapmanager networks` and `attach --conf`. It reads the files as the daemon does, and runs no
+//! plugin.
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt as _;
@@ -66,6 +67,12 @@ impl Survey {
         let default = self.networks.first();
         default.is_some_and(|network| network.plugins.iter().all(|plugin| plugin.trouble.is_none()))
     }
+}
+
+/// The first plugin of `list` that would not be started, and why.
+pub(crate) fn plugin_in_trouble(list: &NetworkList, dirs: &[PathBuf]) -> Option<(String, String)> {
+    let plugins = surveyed(list, dirs, &Allowed::new(dirs)).plugins;
+    plugins.into_iter().find_map(|plugin| Some((plugin.kind, plugin.trouble?)))
 }
 
 fn surveyed(list: &NetworkList, dirs: &[PathBuf], allowed: &Allowed) -> Surveyed {

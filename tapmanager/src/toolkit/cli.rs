@@ -37,7 +37,8 @@ pub enum Tool {
     List(Common),
     /// List the networks of the node and whether their plugins can be started; exit code 1 if not those of the default one
     ///
-    /// By files alone: no daemon is asked, and no plugin is run.
+    /// By files alone: no daemon is asked, and no plugin is run. NETCONFPATH and CNI_PATH name other directories than the
+    /// daemon has, as for cnitool.
     Networks(Common),
     /// Say whether pods can be given a network; exit code 1 if not
     Status(Common),
@@ -117,6 +118,9 @@ pub struct Attach {
     #[arg(default_value = "try")]
     pub pod: PodId,
     /// Try a network configuration that is not installed, by a private daemon that ends with this command
+    ///
+    /// A *.conflist, *.conf or *.json, or the name of a network. Where networks and plugins are, NETCONFPATH and CNI_PATH say
+    /// as for cnitool, or else the configuration of the daemon.
     #[arg(long, value_name = "FILE")]
     pub conf: Option<PathBuf>,
     /// Network by name, may be repeated, in the order of the guest's NICs [default: the default network]

@@ -65,6 +65,25 @@ pub enum ToolError {
     /// A file of the command line is of no known kind.
     #[error("`{}` does not end in .conflist, .conf or .json; these are the names that runtimes read", .0.display())]
     ConfName(PathBuf),
+    /// The command line names neither a file nor a network.
+    #[error("`{name}` is no file, and no network that is configured")]
+    NoNetwork {
+        /// What it names.
+        name: String,
+        /// What there is instead.
+        #[source]
+        cause: Box<dyn std::error::Error + Send + Sync>,
+    },
+    /// A network of the command line has a plugin that would not be started.
+    #[error("plugin `{plugin}` of network `{network}` cannot be started: {problem}")]
+    Plugin {
+        /// File name of its executable.
+        plugin: String,
+        /// The network.
+        network: String,
+        /// Why, and what to do.
+        problem: String,
+    },
     /// A program is missing.
     #[error("no `{program}`; {remedy}")]
     Absent {
@@ -180,6 +199,7 @@ impl ToolError {
             Self::File { .. } | Self::NoPod(_) => 66,
             Self::ConfName(_) | Self::Nics(_) | Self::Hostdevs(_) => 65,
             Self::Dir { .. } | Self::Process { .. } | Self::Signals(_) | Self::Sriov(_) => 71,
+            Self::NoNetwork { .. } | Self::Plugin { .. } => 69,
             Self::Absent { .. } => 72,
             Self::Output(_) => 74,
             Self::ScriptDeadline { .. } => 75,
@@ -221,6 +241,8 @@ impl ToolError {
                 Some("is that the socket of a tapmanager of this release?")
             }
             Self::Dir { cause, .. } if denied(cause) => Some("are you root?"),
+            Self::NoNetwork { .. } => Some("`NETCONFPATH` names another directory of networks, as for cnitool"),
+            Self::Plugin { .. } => Some("`CNI_PATH` names other directories of plugins, as for cnitool"),
             _ => None,
         }
     }

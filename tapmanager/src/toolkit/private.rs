@@ -22,7 +22,7 @@ use tokio::time::timeout;
 use super::error::ToolError;
 use super::leavings::{NETNS_DIR, PREFIX, STATE_DIR, io_at, remove, sweep};
 use super::text::printable;
-use crate::cni::{ConfError, read_network};
+use crate::cni::{ConfError, NetworkList, plugin_in_trouble, read_network, read_network_named};
 use crate::config::Config;
 
 /// How long the daemon may take to listen. It has nothing to recover.
@@ -33,6 +33,8 @@ const STOP_DEADLINE: Duration = Duration::from_secs(70);
 const LOG_TAIL: usize = 10;
 /// Where `vmwrapper` is looked for beside the configured place: with this program.
 const VMWRAPPER: &str = "vmwrapper";
+/// The file of its network.
+const INSTALLED: &str = "network.conflist";
 
 /// A private daemon that listens.
 #[derive(Debug)]
@@ -43,7 +45,7 @@ pub(super) struct Private {
 }
 
 impl Private {
-    /// Starts it with `conf` as its only network configuration; the rest is as in `node`.
+    /// Starts it with `conf`, a file or the name of a network of the node, as its only network; the rest is as in `node`.
     pub(super) async fn start(node: Config, conf: &Path) -> Result<Self, ToolError> {
         if !nix::unistd::geteuid().is_root() {
             return Err(ToolError::NotRoot);
@@ -60,8 +62,12 @@ impl Private {
     }
 
     async fn start_in(dir: &Path, node: Config, conf: &Path) -> Result<Self, ToolError> {
+        let list = network(conf, &node.cni_conf_dir)?;
+        if let Some((plugin, problem)) = plugin_in_trouble(&list, &node.cni_plugin_dirs) {
+            return Err(ToolError::Plugin { plugin, network: list.name().to_owned(), problem });
+        }
         let config = config(dir, node);
-        install(conf, &config.cni_conf_dir)?;
+        install(&list, &config.cni_conf_dir)?;
         let file = dir.join("tapmanager.toml");
         let text = toml::to_string(&config).map_err(|error| io_at("write", &file, io::Error::other(error)))?;
         fs::write(&file, text).map_err(|cause| io_at("write", &file, cause))?;
@@ -136,21 +142,31 @@ fn config(dir: &Path, node: Config) -> Config {
     }
 }
 
-/// Puts the network of `conf`, with the plugins that stand beside the file, into `dir`.
-fn install(conf: &Path, dir: &Path) -> Result<(), ToolError> {
-    let known = |name: &OsStr| ["conflist", "conf", "json"].iter().any(|known| name == *known);
-    let stem = conf.file_stem().filter(|_| conf.extension().is_some_and(known));
-    let stem = stem.ok_or_else(|| ToolError::ConfName(conf.to_owned()))?;
+/// The network that `conf` names: a file with the plugins that stand beside it, or, by its name, a network of `dir`.
+fn network(conf: &Path, dir: &Path) -> Result<NetworkList, ToolError> {
+    let known = ["conflist", "conf", "json"].iter().any(|known| conf.extension() == Some(OsStr::new(known)));
+    let is_name = !known && conf.parent() == Some(Path::new("")) && !conf.exists();
+    if let Some(name) = conf.to_str().filter(|_| is_name) {
+        let absent = |cause: ConfError| ToolError::NoNetwork { name: name.to_owned(), cause: cause.into() };
+        return read_network_named(name, dir).map_err(absent);
+    }
+    if !known {
+        return Err(ToolError::ConfName(conf.to_owned()));
+    }
     let path = conf.to_owned();
     // Here and not by the daemon, which would speak of its copy.
-    let list = read_network(conf).map_err(|error| match error {
+    read_network(conf).map_err(|error| match error {
         ConfError::Read { cause, .. } => ToolError::File { path, cause },
         ConfError::Refused { cause, .. } => ToolError::Conf { path, cause: cause.into() },
         other => ToolError::Conf { path, cause: other.into() },
-    })?;
+    })
+}
+
+/// Puts the network into `dir`.
+fn install(list: &NetworkList, dir: &Path) -> Result<(), ToolError> {
     fs::create_dir(dir).map_err(|cause| io_at("create", dir, cause))?;
-    let at = dir.join(stem).with_extension("conflist");
-    let text = serde_json::to_vec(&list).map_err(|error| io_at("write", &at, io::Error::other(error)))?;
+    let at = dir.join(INSTALLED);
+    let text = serde_json::to_vec(list).map_err(|error| io_at("write", &at, io::Error::other(error)))?;
     fs::write(&at, text).map_err(|cause| io_at("write", &at, cause))
 }
 
@@ -227,21 +243,14 @@ mod tests {
     #[test]
     fn a_network_is_installed_with_what_stands_beside_it_and_what_is_none_is_refused_by_its_name() {
         let dir = tempfile::tempdir().expect("tempdir");
-        let write = |name: &str, text: &str| {
-            let file = dir.path().join(name);
-            fs::create_dir_all(file.parent().expect("a parent")).expect("directory");
-            fs::write(&file, text).expect("write");
-            file
-        };
+        let write = |name: &str, text: &str| write(dir.path(), name, text);
         let single = write("one.conf", r#"{"cniVersion": "1.0.0", "name": "one", "type": "ptp"}"#);
         let list = write("two.conflist", r#"{"cniVersion": "1.1.0", "name": "two", "plugins": [{"type": "bridge"}]}"#);
         write("two/more.conf", r#"{"type": "tuning"}"#);
-        for (file, installed, kinds) in
-            [(&single, "one.conflist", ["ptp"].as_slice()), (&list, "two.conflist", &["bridge", "tuning"])]
-        {
-            let to = dir.path().join(installed.replace('.', "-"));
-            install(file, &to).expect("installed");
-            let network = read_network(&to.join(installed)).expect("a network");
+        for (file, name, kinds) in [(&single, "one", ["ptp"].as_slice()), (&list, "two", &["bridge", "tuning"])] {
+            let to = dir.path().join(format!("{name}-net.d"));
+            install(&network(file, Path::new("/none")).expect("read"), &to).expect("installed");
+            let network = read_network_named(name, &to).expect("a network");
             assert_eq!(network.kinds().collect::<Vec<_>>(), kinds);
         }
         let misnamed = write("one.conflist", r#"{"cniVersion": "1.0.0", "name": "one", "type": "ptp"}"#);
@@ -251,10 +260,43 @@ mod tests {
             (write("bad.conf", "{"), 78, "bad.conf` is no network configuration: it is not JSON"),
             (misnamed, 78, "belongs into a *.conf"),
         ] {
-            let error = install(&file, &dir.path().join("never")).expect_err("refused");
+            let error = network(&file, Path::new("/none")).expect_err("refused");
             assert_eq!(error.exit_code(), code, "{}", error.line());
             assert!(error.line().contains(wanted), "{}", error.line());
         }
+    }
+
+    #[test]
+    fn a_name_is_that_of_a_network_of_the_node() {
+        let dir = tempfile::tempdir().expect("tempdir");
+        let list = r#"{"cniVersion": "1.0.0", "name": "lab", "plugins": [{"type": "bridge"}]}"#;
+        write(dir.path(), "20-lab.conflist", list);
+        assert_eq!(network(Path::new("lab"), dir.path()).expect("found").name(), "lab");
+        let error = network(Path::new("web"), dir.path()).expect_err("no such network");
+        assert_eq!(error.exit_code(), 69);
+        let line = error.line().replace(&dir.path().display().to_string(), "DIR");
+        insta::assert_snapshot!(line, @"`web` is no file, and no network that is configured: `DIR` has no network `web`, but `lab`; install it, or name one of these; `NETCONFPATH` names another directory of networks, as for cnitool");
+        // What looks like a file is one.
+        for (file, code) in [("lab.conf", 66), ("./lab", 65)] {
+            assert_eq!(network(Path::new(file), dir.path()).expect_err(file).exit_code(), code, "{file}");
+        }
+    }
+
+    #[tokio::test]
+    async fn a_plugin_that_would_not_be_started_is_told_before_a_daemon_is() {
+        let dir = tempfile::tempdir().expect("tempdir");
+        let conf = write(dir.path(), "lab.conf", r#"{"cniVersion": "1.0.0", "name": "lab", "type": "no-such"}"#);
+        let node = Config { cni_plugin_dirs: vec!["/a".into(), "/b".into()], ..Config::default() };
+        let error = Private::start_in(&dir.path().join("never"), node, &conf).await.expect_err("refused");
+        assert_eq!(error.exit_code(), 69);
+        insta::assert_snapshot!(error.line(), @"plugin `no-such` of network `lab` cannot be started: it is in none of the plugin directories (/a, /b); install it there; `CNI_PATH` names other directories of plugins, as for cnitool");
+    }
+
+    fn write(dir: &Path, name: &str, text: &str) -> PathBuf {
+        let file = dir.join(name);
+        fs::create_dir_all(file.parent().expect("a parent")).expect("directory");
+        fs::write(&file, text).expect("write");
+        file
     }
 
     #[tokio::test]

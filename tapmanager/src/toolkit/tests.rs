@@ -13,7 +13,8 @@ use proto::tap::{
 };
 
 use super::cli::Tool;
-use super::{ToolError, Verdict, run};
+use super::cnitool::Variables;
+use super::{ToolError, Verdict, run_by};
 
 #[derive(Debug, Parser)]
 struct Line {
@@ -47,7 +48,7 @@ impl FakeDaemon {
         let config = self.dir.path().join("tapmanager.toml").display().to_string();
         let words = ["tapmanager"].iter().chain(words).copied().chain(["--output", output, "--config", &config]);
         let mut out = Vec::new();
-        let done = run(parse(words).expect("parses"), &mut out);
+        let done = run_by(&Variables::default(), parse(words).expect("parses"), &mut out);
         (String::from_utf8(out).expect("text"), done)
     }
 
@@ -246,7 +247,8 @@ fn a_daemon_that_is_not_there_is_69_and_one_out_of_reach_77() {
     let config = dir.path().join("c");
     std::fs::write(&config, format!("run_dir = '{}'", dir.path().display())).expect("write");
     let words = ["tapmanager", "status", "--config", config.to_str().expect("text")];
-    let error = run(parse(words).expect("parses"), &mut Vec::new()).expect_err("nobody there");
+    let tool = parse(words).expect("parses");
+    let error = run_by(&Variables::default(), tool, &mut Vec::new()).expect_err("nobody there");
     assert_eq!(error.exit_code(), 69);
     assert!(error.line().ends_with("control.sock`; is tapmanager running?: ENOENT: No such file or directory"));
     let cause = nix::errno::Errno::EACCES;
@@ -337,7 +339,7 @@ fn networks_are_told_without_a_daemon() {
     let words =
         ["tapmanager", "networks", "--output", "text", "--config", &config.display().to_string()].map(str::to_owned);
     let mut out = Vec::new();
-    let done = run(parse(words.iter().map(String::as_str)).expect("parses"), &mut out);
+    let done = run_by(&Variables::default(), parse(words.iter().map(String::as_str)).expect("parses"), &mut out);
     assert!(matches!(done, Ok(Verdict::Unwell)), "{done:?}");
     let told = String::from_utf8(out).expect("text").replace(&dir.path().display().to_string(), "DIR");
     insta::assert_snapshot!(told, @r"

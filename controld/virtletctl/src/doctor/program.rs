@@ -57,6 +57,8 @@ pub(super) async fn run(program: &Path, args: &[&str], deadline: Duration) -> Re
     let mut command = Command::new(program);
     // In English whatever the terminal speaks.
     command.args(args).env("LC_ALL", "C").kill_on_drop(true);
+    // By these, tapmanager would tell of other directories than its daemon has.
+    command.env_remove("CNI_PATH").env_remove("NETCONFPATH");
     command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
     let mut child = command.spawn().map_err(failed)?;
     let (stdout, stderr) = (child.stdout.take(), child.stderr.take());

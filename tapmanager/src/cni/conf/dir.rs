@@ -1,5 +1,5 @@
-//! The directory of network configurations, as a runtime reads it. Called by [`super::watch`]; a single file of one is read
-//! for the toolkit.
+//! The directory of network configurations, as a runtime reads it. Called by [`super::watch`]; a single file or network of
+//! one is read for the toolkit.
 //!
 //! The rules are libcni's: *.conf, *.conflist and *.json in lexical order, the first good one is the node's default
 //! network, and of two with one name the first is meant. A `.conflist` is completed by the `.conf` files of the directory
@@ -163,6 +163,11 @@ fn files(dir: &Path, extensions: &[&str]) -> Result<Vec<PathBuf>, ConfError> {
     }
     files.sort_unstable();
     Ok(files)
+}
+
+/// Reads the network of this name among the files of `dir`.
+pub(crate) fn read_named(name: &str, dir: &Path) -> Result<NetworkList, ConfError> {
+    Networks::read(dir)?.named(name, dir)
 }
 
 /// Reads one file as what its extension says.
