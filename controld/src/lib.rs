@@ -26,6 +26,7 @@ pub mod hypervisor;
 pub mod images;
 pub mod manifest;
 pub mod model;
+mod node_addresses;
 pub mod orphans;
 pub mod sandbox;
 pub mod store;

@@ -7,6 +7,7 @@ pub mod domain;
 pub mod span;
 
 use std::collections::BTreeMap;
+use std::net::IpAddr;
 use std::path::PathBuf;
 
 use common::now_nanos;
@@ -169,6 +170,13 @@ impl Sandbox {
     #[must_use]
     pub fn key(&self) -> (&str, &str, &str, u32) {
         self.config.key()
+    }
+
+    /// The addresses that it is known by, while it is ready: at most one of each family.
+    #[must_use]
+    pub fn addresses(&self) -> Vec<IpAddr> {
+        let net = self.net.as_ref().filter(|_| self.state == SandboxState::Ready);
+        net.map(PodNet::addresses).unwrap_or_default()
     }
 }
 

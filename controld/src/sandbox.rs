@@ -4,6 +4,7 @@
 //! found at tapmanager under our name ([`agree`]), and is undone; one whose network cannot be undone is kept as not ready, so
 //! that kubelet sees it and stops it again.
 
+mod addresses;
 mod agree;
 mod settling;
 
@@ -27,6 +28,7 @@ pub use self::settling::Settling;
 use crate::config::Config;
 use crate::container::Containers;
 use crate::model::{SANDBOX_VERSION, Sandbox, SandboxState};
+use crate::node_addresses::NodeAddresses;
 use crate::orphans::Orphans;
 use crate::orphans::owned::disks_key;
 use crate::store::Store;
@@ -89,6 +91,7 @@ impl Sandboxes {
         let annotations = PodAnnotations::parse(&config.annotations)
             .map_err(|problems| Error::because(Kind::Invalid, "the pod cannot become a machine", problems))?;
         check_sysctls(&config, &annotations, &handler.defaults)?;
+        addresses::check_asked(&annotations.networks, &NodeAddresses::look().await?)?;
         let (namespace, name, uid, attempt) = config.key();
         let _pass = self.mutex.lock(format!("{namespace}/{name}/{uid}/{attempt}")).await;
         if let Some(same) = self.uses.store.sandboxes().into_iter().find(|other| other.key() == config.key()) {
@@ -123,7 +126,10 @@ impl Sandboxes {
         self.uses.store.put_sandbox(sandbox.clone()).await?;
         drop(disks);
         let made = async {
-            sandbox.net = Some(self.uses.tap.attach(attach).await?);
+            let net = self.uses.tap.attach(attach).await?;
+            // Looked at anew: a plugin may have given the node an address, such as a bridge's.
+            addresses::check_given(&net, &NodeAddresses::look().await?)?;
+            sandbox.net = Some(net);
             sandbox.state = SandboxState::Ready;
             Ok(self.uses.store.put_sandbox(sandbox).await?)
         };

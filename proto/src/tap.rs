@@ -31,12 +31,14 @@
 //! libvirt shows a domain's environment to read-only clients. It is minted per start, lapses after a deadline, is
 //! consumed by the first [`HandoffRequest::Get`], and that also demands QEMU's uid and the peer's executable.
 
+mod address;
 mod client;
 mod codec;
 mod ident;
 mod message;
 mod wire;
 
+pub use address::unfit_for_pod;
 pub use client::{Client, ClientError};
 pub use codec::{CodecError, decode_reply, decode_request, encode_reply, encode_request};
 pub use ident::{IdentError, IfName, MacAddr, NetnsName, OwnerId, PciAddress, PodId, Token};

@@ -428,7 +428,6 @@ impl<W: World> Shared<W> {
 
 impl View {
     fn summary(&self, pod: &PodId) -> PodSummary {
-        let addresses = self.net.iter().flat_map(|net| &net.nics).flat_map(|nic| &nic.addresses);
         PodSummary {
             pod: pod.clone(),
             namespace: self.request.namespace.clone(),
@@ -436,7 +435,7 @@ impl View {
             owner: self.request.owner.clone(),
             phase: self.phase,
             recovering: self.recovering,
-            ip: addresses.map(ipnetwork::IpNetwork::ip).next(),
+            ip: self.net.as_ref().and_then(|net| net.addresses().first().copied()),
             trouble: self.trouble.as_deref().map(|trouble| shortened(trouble, MAX_TROUBLE)),
         }
     }

@@ -6,7 +6,7 @@
 
 use std::collections::BTreeSet;
 
-use proto::tap::{Attach, Bandwidth, DataPath, Dns, HostPort, IfName, NetworkAsk};
+use proto::tap::{Attach, Bandwidth, DataPath, Dns, HostPort, IfName, NetworkAsk, unfit_for_pod};
 
 use super::sysctl;
 
@@ -133,6 +133,12 @@ fn check_network(ask: &NetworkAsk) -> Result<(), BadAttach> {
         require(plain, "networks.interface", "has characters other than letters, digits, `-`, `.` and `_`")?;
     }
     require(ips.len() <= MAX_ENTRIES, "networks.ips", "has more than 32 entries")?;
+    let fit = ips.iter().all(|ip| unfit_for_pod(ip.ip()).is_none());
+    require(
+        fit,
+        "networks.ips",
+        "has a loopback, link-local, multicast or unspecified address, which can be no pod's",
+    )?;
     if let Some(device_id) = device_id {
         let plain = device_id.bytes().all(|b| b.is_ascii_alphanumeric() || matches!(b, b'-' | b'.' | b'_' | b':'));
         let plain = plain && (1..=64).contains(&device_id.len());

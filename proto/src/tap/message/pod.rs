@@ -8,7 +8,7 @@ use std::str::FromStr;
 use ipnetwork::IpNetwork;
 use serde::{Deserialize, Serialize};
 
-use super::super::{IfName, MacAddr, OwnerId, PciAddress, PodId};
+use super::super::{IfName, MacAddr, OwnerId, PciAddress, PodId, unfit_for_pod};
 
 mod nic;
 
@@ -292,6 +292,20 @@ impl Nic {
 }
 
 impl PodNet {
+    /// The addresses that the pod is known by: the first of each family of its first NIC, which is the default network's. A
+    /// pod may ask other networks for any address, so what it has there may be somebody else's elsewhere.
+    #[must_use]
+    pub fn addresses(&self) -> Vec<IpAddr> {
+        let mut known: Vec<IpAddr> = Vec::new();
+        let default = self.nics.first().into_iter().flat_map(|nic| &nic.addresses);
+        for ip in default.map(IpNetwork::ip).filter(|ip| unfit_for_pod(*ip).is_none()) {
+            if known.iter().all(|other| other.is_ipv4() != ip.is_ipv4()) {
+                known.push(ip);
+            }
+        }
+        known
+    }
+
     /// The virtual functions of its NICs, in order.
     pub fn vfio(&self) -> impl Iterator<Item = Vfio> {
         self.nics.iter().filter_map(Nic::vfio)
@@ -306,4 +320,34 @@ pub struct Route {
     pub dst: IpNetwork,
     /// Next hop; `None` means the destination is on the link.
     pub gateway: Option<IpAddr>,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn net(nics: &[&[&str]]) -> PodNet {
+        let nic = |addresses: &&[&str]| Nic {
+            name: "eth0".parse().expect("a name"),
+            network: "pods".into(),
+            mac: "02:00:00:00:00:01".parse().expect("an address"),
+            mtu: 1500,
+            kind: NicKind::Tap(Tap { data_path: DataPath::Tc, queues: 1 }),
+            addresses: addresses.iter().map(|address| address.parse().expect("an address")).collect(),
+            routes: Vec::new(),
+        };
+        PodNet { netns: "/run/netns/x".into(), nics: nics.iter().map(nic).collect(), dns: Dns::default() }
+    }
+
+    #[test]
+    fn a_pod_is_known_by_what_its_default_network_gave_it() {
+        let known = |nics: &[&[&str]]| net(nics).addresses().iter().map(ToString::to_string).collect::<Vec<_>>();
+        assert_eq!(known(&[&["10.1.0.2/24", "10.1.0.3/24", "fd00::2/64", "fd00::3/64"]]), ["10.1.0.2", "fd00::2"]);
+        assert_eq!(known(&[&["fd00::2/64", "10.1.0.2/24"]]), ["fd00::2", "10.1.0.2"]);
+        assert_eq!(known(&[&["10.1.0.2/24"], &["192.0.2.1/24", "fd00::2/64"]]), ["10.1.0.2"]);
+        assert!(known(&[&[], &["192.0.2.1/24"]]).is_empty());
+        let odd = ["127.0.0.1/8", "169.254.7.7/16", "fe80::7/64", "::ffff:127.0.0.1/128", "10.1.0.2/24", "fd00::2/64"];
+        assert_eq!(known(&[&odd]), ["10.1.0.2", "fd00::2"]);
+        assert!(known(&[]).is_empty());
+    }
 }

@@ -99,6 +99,11 @@ fn what_a_pod_asks_of_its_networks_is_checked_by_name() {
         ("networks.device_id", network(|ask| ask.device_id = Some("../x".into()))),
         ("networks.aliases", network(|ask| ask.aliases = vec!["a".into(); MAX_ALIASES + 1])),
         ("networks.ips", network(|ask| ask.ips = vec!["10.0.0.1/24".parse().expect("ip"); MAX_ENTRIES + 1])),
+        ("networks.ips", network(|ask| ask.ips = vec!["127.0.0.1/8".parse().expect("ip")])),
+        (
+            "networks.ips",
+            network(|ask| ask.ips = ["10.0.0.1/24", "fe80::1/64"].map(|ip| ip.parse().expect("ip")).to_vec()),
+        ),
         ("queues", Box::new(|attach| attach.queues = Some(0))),
         ("host_ports", Box::new(move |attach| attach.host_ports = vec![port(None, 0)])),
         (

@@ -117,15 +117,10 @@ pub fn sandbox_entry(sandbox: &Sandbox) -> cri::PodSandbox {
 /// A sandbox as its status shows it.
 #[must_use]
 pub fn sandbox_status(sandbox: &Sandbox) -> cri::PodSandboxStatus {
-    let ready = sandbox.state == SandboxState::Ready;
-    let net = sandbox.net.as_ref().filter(|_| ready);
-    let mut ips = net.iter().flat_map(|net| &net.nics).flat_map(|nic| &nic.addresses).map(|address| address.ip());
-    let first = ips.next();
-    // CRI wants one address of each family, the first of the other one as additional.
-    let other = first.and_then(|first| ips.find(|ip| ip.is_ipv4() != first.is_ipv4()));
+    let mut ips = sandbox.addresses().into_iter().map(|ip| ip.to_string());
     let network = cri::PodSandboxNetworkStatus {
-        ip: first.map(|ip| ip.to_string()).unwrap_or_default(),
-        additional_ips: other.map(|ip| cri::PodIp { ip: ip.to_string() }).into_iter().collect(),
+        ip: ips.next().unwrap_or_default(),
+        additional_ips: ips.map(|ip| cri::PodIp { ip }).collect(),
     };
     let namespaces = &sandbox.config.namespaces;
     let options = cri::NamespaceOption {

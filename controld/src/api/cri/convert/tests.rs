@@ -277,6 +277,16 @@ fn a_ready_sandbox_shows_one_address_of_each_family_and_a_stopped_one_none() {
 }
 
 #[test]
+fn a_sandbox_shows_no_address_of_other_networks_than_the_default_one() {
+    let mut sandbox = sandbox();
+    let net = sandbox.net.as_mut().expect("a network");
+    net.nics.push(net.nics[0].clone());
+    net.nics[0].addresses = vec!["127.0.0.1/8".parse().expect("an address"), "fd00::2/64".parse().expect("an address")];
+    let network = sandbox_status(&sandbox).network.expect("network");
+    assert_eq!((network.ip.as_str(), network.additional_ips.len()), ("fd00::2", 0));
+}
+
+#[test]
 fn sandbox_filters_are_anded_and_half_made_ones_are_hidden() {
     let mut sandbox = sandbox();
     let filter = |id: &str, state: Option<i32>, label: Option<(&str, &str)>| cri::PodSandboxFilter {
