@@ -56,7 +56,8 @@ fn static_pod(bed: &Bed) -> Result<()> {
     let node = Node::start(bed)?;
     let image = node.images.offer("tiny.qcow2", &bed.config.guest("tiny.qcow2")?, Fault::None);
     let kubelet = Kubelet::start(bed)?;
-    let before = World::look()?;
+    // kubelet has just started, and starts programs.
+    let before = World::settled()?;
 
     kubelet.apply("vm", &manifest("vm", &image, &json!({})))?;
     let pod = kubelet.wait_pod("running pod", POD_DEADLINE, is_running)?;

@@ -91,7 +91,7 @@ fn killed(bed: &Bed, which: Which) -> Result<()> {
 fn steps(bed: &Bed) -> Result<()> {
     let mut node = Node::start(bed)?;
     node.cri.remove_sandbox(&node.cri.run_sandbox(&node.pod("first")?)?)?;
-    let before = World::look()?;
+    let before = World::settled()?;
     let pod = node.pod("steps")?;
     let Node { cri, net, controld, .. } = &mut node;
     std::thread::scope(|scope| {

@@ -1,8 +1,9 @@
 //! A whole node: libvirt, `tapmanager`, `controld`, an image server; and machines on it.
 
+mod vm;
+
 use std::collections::HashMap;
 use std::fs;
-use std::net::IpAddr;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -15,12 +16,13 @@ use crate::cni::{self, Network};
 use crate::command::{Ended, TOOL_DEADLINE, command, finish};
 use crate::cri::{self, Cri};
 use crate::daemon::Daemon;
-use crate::http;
 use crate::image_server::{Fault, ImageServer};
 use crate::libvirt::Libvirt;
 use crate::net_node::NetNode;
 use crate::pace::at_worst;
-use crate::wait::{wait_for, wait_guest};
+use crate::wait::wait_for;
+
+pub use vm::Vm;
 
 const CONFIG: &str = "/etc/virtlet/controld.toml";
 /// `controld`'s socket.
@@ -48,23 +50,6 @@ pub struct Node {
     pub cri: Cri,
     dir: PathBuf,
     crictl: Option<PathBuf>,
-}
-
-/// A pod with a machine in it.
-#[derive(Debug, Clone)]
-pub struct Vm {
-    /// The sandbox' id.
-    pub sandbox: String,
-    /// The container's id.
-    pub container: String,
-    /// Its machine's id.
-    pub machine: String,
-    /// Its address.
-    pub ip: IpAddr,
-    /// Its log, in CRI format.
-    pub log: PathBuf,
-    /// What was asked for.
-    pub pod: PodSandboxConfig,
 }
 
 impl Node {
@@ -237,52 +222,6 @@ impl Node {
         let mut command =
             command(crictl, ["--runtime-endpoint", &endpoint, "--image-endpoint", &endpoint, "--timeout", &timeout]);
         finish(command.args(args), TOOL_DEADLINE)
-    }
-}
-
-impl Vm {
-    /// Waits until the tiny guest answers HTTP.
-    ///
-    /// # Errors
-    /// When it does not in time.
-    pub fn wait_up(&self) -> Result<()> {
-        let mut last = String::new();
-        let up = wait_guest(&format!("HTTP answer of {}", self.ip), BOOT_DEADLINE, || match self.info() {
-            Ok(info) => Ok(Some(info)),
-            Err(not_yet) => {
-                last = format!("{not_yet:#}");
-                Ok(None)
-            }
-        });
-        up.map(drop).with_context(|| {
-            format!("last answer: {last}; console:\n{}", fs::read_to_string(&self.log).unwrap_or_default())
-        })
-    }
-
-    /// What the tiny guest says of itself.
-    ///
-    /// # Errors
-    /// When it does not answer.
-    pub fn info(&self) -> Result<String> {
-        http::get(self.ip, "/cgi-bin/info")
-    }
-
-    /// Its log, as written so far.
-    ///
-    /// # Errors
-    /// When there is none.
-    pub fn log_text(&self) -> Result<String> {
-        fs::read_to_string(&self.log).with_context(|| format!("no log {}", self.log.display()))
-    }
-
-    /// Waits until its log has `text` in it.
-    ///
-    /// # Errors
-    /// When it does not in time.
-    pub fn wait_log(&self, text: &str, deadline: Duration) -> Result<()> {
-        wait_for(&format!("`{text}` in the log"), deadline, || {
-            Ok(self.log_text().is_ok_and(|log| log.contains(text)).then_some(()))
-        })
     }
 }
 

@@ -118,13 +118,14 @@ impl fmt::Display for Report {
         for (tier, sum) in &tiers {
             writeln!(out, "tier {tier}: {sum}")?;
         }
-        for row in outcomes.cases.iter().filter(|row| row.failed.is_some()) {
-            writeln!(out, "failed {}: {}", row.case, row.failed.as_deref().unwrap_or_default())?;
-        }
         let mut dearest: Vec<&Row> = outcomes.cases.iter().collect();
         dearest.sort_by(|one, other| other.wall_s.total_cmp(&one.wall_s));
         for row in dearest.into_iter().take(DEAREST) {
             writeln!(out, "dearest {}: {:.0} s, {}", row.case, row.wall_s, shown(&row.cost))?;
+        }
+        // At the very end: of a long output many a viewer shows no more.
+        for row in outcomes.cases.iter().filter(|row| row.failed.is_some()) {
+            writeln!(out, "failed {}: {}", row.case, row.failed.as_deref().unwrap_or_default())?;
         }
         Ok(())
     }
@@ -191,13 +192,13 @@ mod tests {
     }
 
     #[test]
-    fn people_read_tiers_failures_and_the_dearest_first() {
+    fn people_read_tiers_the_dearest_and_last_failures() {
         insta::assert_snapshot!(report(), @r"
         node of sriov::: boot 9 s, 90 s of processors in all
         tier vm: 2 cases, 15 s one after the other, 8 s of processors, 300 MiB, guest 7 s
-        failed vm::ends: no end <yet>
         dearest vm::ends: 9 s, 4 s of processors, 300 MiB, guest 4 s
         dearest vm::boots: 6 s, 4 s of processors, 300 MiB, guest 4 s
+        failed vm::ends: no end <yet>
         ");
     }
 

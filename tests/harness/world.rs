@@ -43,12 +43,13 @@ const POD_SIGNS: [&str; 2] = ["netns virtlet-", "file /var/lib/virtlet/net/pods/
 pub struct World(BTreeSet<String>);
 
 impl World {
-    /// Looks at everything.
+    /// Looks at everything; at processes that are there all the while.
     ///
     /// # Errors
     /// When a tool fails.
     pub fn look() -> Result<Self> {
         let mut things = BTreeSet::new();
+        let early = processes()?;
         for line in sh("ip -o link")?.lines() {
             let name = line.split(": ").nth(1).context("a link without a name")?;
             things.insert(format!("link {}", name.split('@').next().unwrap_or(name)));
@@ -57,7 +58,6 @@ impl World {
             things.insert(format!("netns {namespace}"));
         }
         things.extend(domains()?);
-        things.extend(processes()?);
         things.extend(firewall()?);
         for dir in DIRS {
             files(Path::new(dir), &mut things)?;
@@ -65,6 +65,8 @@ impl World {
         for controller in names(Path::new("/sys/fs/cgroup"))? {
             cgroups(&Path::new("/sys/fs/cgroup").join(controller).join("machine"), &mut things)?;
         }
+        // A daemon's helper that ends meanwhile, or has not its own name yet, would be missed later.
+        things.extend(processes()?.into_iter().filter(|process| early.contains(process)));
         Ok(Self(things))
     }
 

@@ -56,7 +56,7 @@ fn many(bed: &Bed) -> Result<()> {
 fn all_at_once(bed: &Bed) -> Result<()> {
     let node = Node::start(bed)?;
     node.cri.remove_sandbox(&node.cri.run_sandbox(&node.pod("first")?)?)?;
-    let before = World::look()?;
+    let before = World::settled()?;
     let (node, done) = (&node, AtomicBool::new(false));
     let conditions = || -> Result<()> {
         let mut asked = 0;

@@ -169,7 +169,7 @@ fn many(bed: &Bed) -> Result<()> {
     // The first pod makes what its network keeps: the bridge, and what the daemon keeps open.
     node.attach(&pod_id(99)?)?;
     node.detach(&pod_id(99)?)?;
-    let before = World::look()?;
+    let before = World::settled()?;
     let descriptors = node.tapmanager.descriptors()?;
     std::thread::scope(|scope| {
         let lane = |lane: u32| {

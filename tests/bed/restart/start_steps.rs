@@ -106,7 +106,7 @@ fn run(bed: &Bed) -> Result<()> {
     container.devices = vec![device("/dev/disk-of-pod", &disk), device("/", &root)];
     // A first pod has the node make what stays.
     node.cri.remove_sandbox(&node.cri.run_sandbox(&node.pod("first")?)?)?;
-    let before = World::look()?;
+    let before = World::settled()?;
     let pod = PodSandboxConfig { annotations: container.annotations.clone(), ..node.pod("steps")? };
     let sandbox = node.cri.run_sandbox(&pod)?;
 

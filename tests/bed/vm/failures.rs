@@ -276,7 +276,7 @@ fn full_database(bed: &Bed) -> Result<()> {
     small_disk("/var/lib/virtlet/net")?;
     let mut node = Node::start(bed)?;
     node.cri.remove_sandbox(&node.cri.run_sandbox(&node.pod("first")?)?)?;
-    let before = World::look()?;
+    let before = World::settled()?;
     let gone = node.cri.run_sandbox(&node.pod("gone")?)?;
     fill("/var/lib/virtlet")?;
     let mut made = Vec::new();
