@@ -24,6 +24,7 @@ use vmspec::error::{Error, Kind, Result};
 use vmspec::ids::random_cri_id;
 use vmspec::settings::MachineDefaults;
 
+pub use self::addresses::check_fit;
 pub use self::settling::Settling;
 use crate::config::Config;
 use crate::container::Containers;
@@ -91,6 +92,7 @@ impl Sandboxes {
         let annotations = PodAnnotations::parse(&config.annotations)
             .map_err(|problems| Error::because(Kind::Invalid, "the pod cannot become a machine", problems))?;
         check_sysctls(&config, &annotations, &handler.defaults)?;
+        check_fit(&annotations.networks)?;
         addresses::check_asked(&annotations.networks, &NodeAddresses::look().await?)?;
         let (namespace, name, uid, attempt) = config.key();
         let _pass = self.mutex.lock(format!("{namespace}/{name}/{uid}/{attempt}")).await;

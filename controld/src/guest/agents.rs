@@ -34,7 +34,7 @@ use vmspec::error::{Error, Kind, Result};
 pub use self::events::Event;
 use self::link::Link;
 pub use self::output::Output;
-use self::output::{Budget, MAX_OF_ALL};
+use self::output::{Budget, MAX_OF_ALL, MAX_OF_ONE};
 pub use self::process::{Input, Process};
 use self::qga::{Qga, QgaError};
 use crate::config::Config;
@@ -70,6 +70,8 @@ struct Machine {
     /// Of what is logged about its agent, below no call: a connection outlives the call that needed it first.
     span: OnceLock<Span>,
     qga: Qga,
+    /// For what is kept of all that its commands print.
+    budget: Budget,
     /// Whether an agent was asked to power the guest off.
     is_powering_off: AtomicBool,
     /// When the guest was rebooted last, if it was.
@@ -219,7 +221,7 @@ impl Agents {
         loop {
             if let Some(link) = self.link(&machine, id, ours.unwrap_or(began)).await {
                 found.send_replace(true);
-                return output::collect(link.begin(Message::Start(start)).await?, self.budget.room()).await;
+                return output::collect(link.begin(Message::Start(start)).await?, machine.budget.room()).await;
             }
             let boots = Instant::now() < booted;
             let answer = if boots && ours.is_none() {
@@ -268,12 +270,14 @@ impl Agents {
     fn machine(&self, id: MachineId) -> Arc<Machine> {
         let mut machines = self.machines.lock().unwrap_or_else(PoisonError::into_inner);
         let new = || {
-            let qga = Qga::at(qemu_socket(&self.dir, id), self.budget.clone());
+            let budget = self.budget.part(MAX_OF_ONE);
+            let qga = Qga::at(qemu_socket(&self.dir, id), budget.clone());
             Arc::new(Machine {
                 link: tokio::sync::Mutex::default(),
                 setup: Arc::default(),
                 span: OnceLock::new(),
                 qga,
+                budget,
                 is_powering_off: AtomicBool::new(false),
                 rebooted: Mutex::default(),
             })

@@ -60,7 +60,12 @@ pub fn judge(config: &Config, manifest: &Manifest, pod: &PodToBe) -> Verdict {
         verdict = verdict.with(&error);
     }
     match PodAnnotations::parse(&pod.annotations) {
-        Ok(annotations) => verdict.machines(config, pod, &sandbox, &handler, &annotations),
+        Ok(annotations) => {
+            if let Err(error) = sandbox::check_fit(&annotations.networks) {
+                verdict = verdict.with(&error);
+            }
+            verdict.machines(config, pod, &sandbox, &handler, &annotations);
+        }
         Err(problems) => verdict.problems.extend(problems.each()),
     }
     verdict

@@ -1,11 +1,27 @@
-//! No pod has an address of the node: the node would take itself for the pod, in probes, in port-forward and behind Services.
+//! No pod has an address of the node: the node would take itself for the pod, in probes, in port-forward and behind Services. Nor one that
+//! leads every node to itself.
 
 use std::net::IpAddr;
 
-use proto::tap::{NetworkAsk, PodNet};
+use proto::tap::{NetworkAsk, PodNet, unfit_for_pod};
 use vmspec::error::{Error, Kind, Result};
 
 use crate::node_addresses::NodeAddresses;
+
+/// Refuses what no pod can have. New pods alone: what earlier ones were let have, they keep.
+///
+/// # Errors
+/// When one asks for such an address.
+pub fn check_fit(networks: &[NetworkAsk]) -> Result<()> {
+    let asked = networks.iter().flat_map(|ask| &ask.ips);
+    match asked.map(|ip| ip.ip()).find_map(|ip| Some((ip, unfit_for_pod(ip)?))) {
+        Some((ip, sort)) => Err(Error::new(
+            Kind::Invalid,
+            format!("the pod asks a network for `{ip}`, which is {sort} and can be no pod's"),
+        )),
+        None => Ok(()),
+    }
+}
 
 /// Refuses what the pod asks its networks for.
 pub(super) fn check_asked(networks: &[NetworkAsk], own: &NodeAddresses) -> Result<()> {
@@ -38,6 +54,19 @@ mod tests {
 
     fn own() -> NodeAddresses {
         ["192.0.2.1", "fd00::1"].iter().map(|address| address.parse::<IpAddr>().expect("an address")).collect()
+    }
+
+    #[test]
+    fn a_pod_asks_for_no_address_that_leads_a_node_to_itself() {
+        let asks = |ip: &str| {
+            let ask = NetworkAsk { ips: vec![ip.parse().expect("an address")], ..NetworkAsk::default() };
+            check_fit(&[NetworkAsk::default(), ask]).map_err(|error| error.to_string())
+        };
+        assert_eq!(asks("10.9.0.7/24"), Ok(()));
+        for (ip, sort) in [("127.0.0.1", "loopback"), ("fe80::7/64", "link-local"), ("::ffff:127.0.0.1", "loopback")] {
+            let said = asks(ip).expect_err(ip);
+            assert!(said.contains(&format!("is a {sort} address and can be no pod's")), "{said}");
+        }
     }
 
     #[test]

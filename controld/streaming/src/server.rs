@@ -48,8 +48,6 @@ use crate::request::{AttachRequest, ExecRequest, PortForwardRequest};
 
 /// Connections at a time that have not become sessions.
 const MAX_CONNECTIONS: usize = 1024;
-/// Bytes that all sessions keep of what their clients send faster than pods take it, beside a little for each.
-const MAX_KEPT: usize = 64 << 20;
 /// How long a client may take to send its request.
 const REQUEST_DEADLINE: Duration = Duration::from_secs(10);
 /// How long the change from HTTP to another protocol may take once the answer is given.
@@ -143,8 +141,13 @@ struct Terms {
 
 impl Terms {
     fn new(config: &Config) -> Self {
-        let limits = Limits { idle: config.idle, budget: Budget::new(MAX_KEPT), ..Limits::default() };
+        let limits = Limits { idle: config.idle, ..Limits::default() };
         Self { limits, stream_creation: config.stream_creation }
+    }
+
+    /// Those of a session that may keep so much.
+    fn with(&self, budget: Budget) -> Self {
+        Self { limits: Limits { budget, ..self.limits.clone() }, stream_creation: self.stream_creation }
     }
 }
 
@@ -244,12 +247,15 @@ impl Inner {
                 let upgrade = hyper::upgrade::on(&mut request);
                 let inner = self.clone();
                 let session = async move {
-                    let _seat = seat;
                     match timeout(UPGRADE_DEADLINE, upgrade).await {
-                        Ok(Ok(upgraded)) => inner.serve(TokioIo::new(upgraded), pending, protocol).await,
+                        Ok(Ok(upgraded)) => {
+                            let terms = inner.terms.with(seat.budget.clone());
+                            inner.serve(TokioIo::new(upgraded), pending, protocol, &terms).await;
+                        }
                         Ok(Err(error)) => tracing::debug!(%error, "client left before its session began"),
                         Err(_) => tracing::debug!("client did not change protocols in time"),
                     }
+                    drop(seat);
                 };
                 tokio::spawn(self.stop.clone().run_until_cancelled_owned(session));
                 handshake::switch(&agreed)
@@ -279,16 +285,16 @@ impl Inner {
         Ok((pending, agreed, seat))
     }
 
-    async fn serve<T>(&self, transport: T, pending: Pending, protocol: &Protocol)
+    async fn serve<T>(&self, transport: T, pending: Pending, protocol: &Protocol, terms: &Terms)
     where
         T: AsyncRead + AsyncWrite + Send + 'static,
     {
         match pending {
             Pending::Command(command) => {
-                command::serve(transport, protocol, command, &*self.backend, &self.terms).await;
+                command::serve(transport, protocol, command, &*self.backend, terms).await;
             }
             Pending::PortForward(request) => {
-                forward::serve(transport, protocol, request, self.backend.clone(), &self.forwards, &self.terms).await;
+                forward::serve(transport, protocol, request, self.backend.clone(), &self.forwards, terms).await;
             }
         }
     }

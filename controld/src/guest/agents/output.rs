@@ -15,6 +15,8 @@ pub(super) const MAX_OUTPUT: usize = (16 << 20) - (64 << 10);
 /// Bytes that are kept of all commands at a time, beside the first [`STEP`] of each: so that guests which print much do not fill the
 /// node's memory together.
 pub(super) const MAX_OF_ALL: usize = 128 << 20;
+/// And of those in one guest.
+pub(super) const MAX_OF_ONE: usize = 32 << 20;
 /// Bytes that a command gets at once.
 pub(super) const STEP: u32 = 64 << 10;
 
@@ -27,12 +29,12 @@ pub struct Output {
     pub cut: bool,
     pub code: u8,
     /// Its part of what is kept of all commands.
-    _held: Option<OwnedSemaphorePermit>,
+    _held: Vec<OwnedSemaphorePermit>,
 }
 
-/// How much may be kept of what all commands print.
+/// How much may be kept of what commands print: of all of them, and of those in one guest.
 #[derive(Debug, Clone)]
-pub(super) struct Budget(Arc<Semaphore>);
+pub(super) struct Budget(Vec<Arc<Semaphore>>);
 
 /// Room for what a command prints.
 #[derive(Debug)]
@@ -41,8 +43,8 @@ pub(super) struct Room {
     left: usize,
     /// What it has got and has not used.
     free: usize,
-    budget: Arc<Semaphore>,
-    held: Option<OwnedSemaphorePermit>,
+    budget: Budget,
+    held: Vec<OwnedSemaphorePermit>,
 }
 
 impl Output {
@@ -54,12 +56,22 @@ impl Output {
 
 impl Budget {
     pub(super) fn new(bytes: usize) -> Self {
-        Self(Arc::new(Semaphore::new(bytes)))
+        Self(vec![Arc::new(Semaphore::new(bytes))])
+    }
+
+    /// At most so many bytes of this one.
+    pub(super) fn part(&self, bytes: usize) -> Self {
+        Self([self.0.as_slice(), &[Arc::new(Semaphore::new(bytes))]].concat())
+    }
+
+    /// A step of each, or of none.
+    fn step(&self) -> Option<Vec<OwnedSemaphorePermit>> {
+        self.0.iter().map(|bytes| bytes.clone().try_acquire_many_owned(STEP).ok()).collect()
     }
 
     /// For a command.
     pub(super) fn room(&self) -> Room {
-        Room { left: MAX_OUTPUT, free: STEP as usize, budget: self.0.clone(), held: None }
+        Room { left: MAX_OUTPUT, free: STEP as usize, budget: self.clone(), held: Vec::new() }
     }
 }
 
@@ -73,13 +85,10 @@ impl Room {
     pub(super) fn keep(&mut self, kept: &mut Vec<u8>, data: &[u8]) -> bool {
         let wanted = data.len().min(self.left);
         while self.free < wanted
-            && let Ok(more) = self.budget.clone().try_acquire_many_owned(STEP)
+            && let Some(more) = self.budget.step()
         {
             self.free += STEP as usize;
-            match &mut self.held {
-                Some(held) => held.merge(more),
-                none => *none = Some(more),
-            }
+            self.held.extend(more);
         }
         let room = wanted.min(self.free);
         (self.left, self.free) = (self.left - room, self.free - room);
@@ -128,6 +137,19 @@ mod tests {
         drop(output);
         assert!(other.keep(&mut second, &[2; STEP]));
         assert!(!Room::none().keep(&mut second, &[2]));
+    }
+
+    #[test]
+    fn what_one_guest_prints_leaves_room_for_others() {
+        const STEP: usize = super::STEP as usize;
+        let all = Budget::new(3 * STEP);
+        let (guest, another) = (all.part(2 * STEP), all.part(2 * STEP));
+        let (mut one, mut two, mut other) = (guest.room(), guest.room(), another.room());
+        let (mut first, mut second, mut third) = (Vec::new(), Vec::new(), Vec::new());
+        assert!(one.keep(&mut first, &[1; 3 * STEP]));
+        assert!(!two.keep(&mut second, &[1; 2 * STEP]), "its guest has no more");
+        assert!(other.keep(&mut third, &[1; 2 * STEP]), "all have, and nothing of it was lost");
+        assert!(!other.keep(&mut third, &[1]), "now they have none");
     }
 
     #[test]

@@ -277,7 +277,7 @@ impl Qga {
     async fn talk(&self, command: &'static str, patience: Duration) -> Result<Talk, QgaError> {
         let turn = timeout(DEADLINE, self.one.clone().lock_owned()).await;
         let turn = turn.map_err(|_elapsed| QgaError::Late(command, DEADLINE.as_secs()))?;
-        let opened = timeout(patience, Port::open(&self.socket, &self.noise)).await;
+        let opened = timeout(patience, Port::open(&self.socket, self.noise.clone())).await;
         let port = opened.unwrap_or_else(|elapsed| Err(elapsed.into())).map_err(QgaError::Absent)?;
         Ok(Talk { port, _turn: turn })
     }

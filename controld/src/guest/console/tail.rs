@@ -24,14 +24,14 @@ const CUT: &str = "...";
 /// # Errors
 /// When the log cannot be read.
 pub fn read(dir: &Path) -> io::Result<String> {
-    let bytes = match bounded::last(&dir.join(SERIAL_LOG), MAX) {
+    let bytes = match bounded::last(&dir.join(SERIAL_LOG), MAX + 1) {
         Ok(bytes) => bytes,
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(String::new()),
         Err(error) => return Err(error),
     };
     let text = String::from_utf8_lossy(&bytes);
     // The first line is not whole.
-    let is_all = (bytes.len() as u64) < MAX;
+    let is_all = bytes.len() as u64 <= MAX;
     let whole = if is_all { &*text } else { text.split_once('\n').map_or("", |(_, rest)| rest) };
     Ok(told(whole))
 }
@@ -131,6 +131,8 @@ mod tests {
         let log = dir.path().join(SERIAL_LOG);
         std::fs::write(&log, "one line").expect("written");
         assert_eq!(read(dir.path()).expect("read"), "one line");
+        std::fs::write(&log, format!("{:<1$}", "whole", 16 << 10)).expect("written");
+        assert_eq!(read(dir.path()).expect("read"), "whole");
         std::fs::write(&log, format!("{PANIC}: long ago\n{}", numbered(1000))).expect("written");
         let told = read(dir.path()).expect("read");
         assert!(!told.contains(PANIC) && told.ends_with("line 999"), "{told}");

@@ -3,6 +3,8 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
+use tokio::sync::Notify;
+
 /// Bytes that each connection may keep whatever others do: enough for all that is typed, and to copy at full speed to who reads.
 const OWN: usize = 64 << 10;
 
@@ -14,6 +16,10 @@ pub struct Budget(Arc<Shared>);
 struct Shared {
     most: usize,
     kept: AtomicUsize,
+    /// What this is a part of.
+    whole: Option<Budget>,
+    /// Told when there is room again in the whole or in a part of it.
+    freed: Arc<Notify>,
 }
 
 /// What one connection keeps. Dropping it gives that back.
@@ -27,11 +33,23 @@ impl Budget {
     /// One of so many bytes.
     #[must_use]
     pub fn new(most: usize) -> Self {
-        Self(Arc::new(Shared { most, kept: AtomicUsize::new(0) }))
+        Self(Arc::new(Shared { most, kept: AtomicUsize::new(0), whole: None, freed: Arc::default() }))
+    }
+
+    /// At most so many bytes of this one: what is kept of the part is kept of the whole, too.
+    #[must_use]
+    pub fn part(&self, most: usize) -> Self {
+        let (whole, freed) = (Some(self.clone()), self.0.freed.clone());
+        Self(Arc::new(Shared { most, kept: AtomicUsize::new(0), whole, freed }))
+    }
+
+    /// It and what it is a part of.
+    fn all(&self) -> impl Iterator<Item = &Shared> {
+        std::iter::successors(Some(&*self.0), |shared| shared.whole.as_ref().map(|whole| &*whole.0))
     }
 
     fn is_spent(&self) -> bool {
-        self.0.kept.load(Ordering::Relaxed) > self.0.most
+        self.all().any(|shared| shared.kept.load(Ordering::Relaxed) > shared.most)
     }
 }
 
@@ -47,12 +65,24 @@ impl Kept {
 
     pub(super) fn add(&mut self, bytes: usize) {
         self.bytes += bytes;
-        self.budget.0.kept.fetch_add(bytes, Ordering::Relaxed);
+        for shared in self.budget.all() {
+            shared.kept.fetch_add(bytes, Ordering::Relaxed);
+        }
     }
 
     pub(super) fn give_back(&mut self, bytes: usize) {
         self.bytes -= bytes;
-        self.budget.0.kept.fetch_sub(bytes, Ordering::Relaxed);
+        for shared in self.budget.all() {
+            let before = shared.kept.fetch_sub(bytes, Ordering::Relaxed);
+            if before > shared.most && before - bytes <= shared.most {
+                shared.freed.notify_waiters();
+            }
+        }
+    }
+
+    /// Told when others have given back so much that there is room again.
+    pub(super) fn freed(&self) -> Arc<Notify> {
+        self.budget.0.freed.clone()
     }
 }
 
@@ -82,5 +112,23 @@ mod tests {
         assert!(other.is_beyond(usize::MAX));
         drop(one);
         assert!(!other.is_beyond(usize::MAX));
+    }
+
+    #[test]
+    fn who_fills_a_part_leaves_the_rest_of_the_whole_to_others() {
+        let whole = Budget::new(4 * OWN);
+        let (first, second) = (whole.part(2 * OWN), whole.part(2 * OWN));
+        let (mut one, mut same, mut other) = (Kept::new(first.clone()), Kept::new(first), Kept::new(second));
+        one.add(2 * OWN);
+        same.add(OWN + 1);
+        assert!(one.is_beyond(usize::MAX) && same.is_beyond(usize::MAX), "the part is spent");
+        other.add(OWN - 1);
+        assert!(!other.is_beyond(usize::MAX), "the whole is not");
+        other.add(1);
+        assert!(!other.is_beyond(usize::MAX), "its own is its own");
+        other.add(1);
+        assert!(other.is_beyond(usize::MAX), "the whole is");
+        drop(one);
+        assert!(!same.is_beyond(usize::MAX) && !other.is_beyond(usize::MAX));
     }
 }

@@ -85,11 +85,7 @@ async fn read(
                 Err(error) => return (Closed::Protocol(error), Some(PROTOCOL_ERROR)),
             }
         }
-        while shared.lock().is_full() {
-            if timeout(PING_WHILE_FULL, shared.room()).await.is_err() {
-                shared.act(State::ping);
-            }
-        }
+        until_room(shared).await;
         if buffer.capacity() - buffer.len() < MIN_READ_LEN {
             buffer.reserve(READ_LEN);
         }
@@ -97,6 +93,28 @@ async fn read(
             Ok(0) => return (Closed::Peer, None),
             Ok(_) => shared.lock().touch(),
             Err(error) => return (Closed::Io(Arc::new(error)), None),
+        }
+    }
+}
+
+/// Waits until more may be taken from the peer.
+async fn until_room(shared: &Shared) {
+    let freed = shared.lock().freed();
+    loop {
+        let mut freed = pin!(freed.notified());
+        // From here on nothing that others give back is missed.
+        freed.as_mut().enable();
+        if !shared.lock().is_full() {
+            return;
+        }
+        let room = async {
+            tokio::select! {
+                () = shared.room() => {}
+                () = freed => {}
+            }
+        };
+        if timeout(PING_WHILE_FULL, room).await.is_err() {
+            shared.act(State::ping);
         }
     }
 }

@@ -4,10 +4,11 @@
 
 use std::collections::{BTreeMap, VecDeque};
 use std::io;
+use std::sync::Arc;
 use std::task::{Context, Poll, Waker};
 
 use bytes::Bytes;
-use tokio::sync::mpsc;
+use tokio::sync::{Notify, mpsc};
 use tokio::time::Instant;
 
 use super::budget::Kept;
@@ -122,6 +123,11 @@ impl State {
         !self.finishing
             && (self.kept.is_beyond(self.limits.connection)
                 || self.streams.values().any(|entry| entry.kept_cost > self.limits.stream))
+    }
+
+    /// What tells that other connections have given something back.
+    pub(super) fn freed(&self) -> Arc<Notify> {
+        self.kept.freed()
     }
 
     pub(super) fn take(&mut self) -> Batch {

@@ -7,7 +7,7 @@
 use std::net::IpAddr;
 
 use ipnetwork::IpNetwork;
-use proto::tap::{IfName, MacAddr, NetworkAsk, unfit_for_pod};
+use proto::tap::{IfName, MacAddr, NetworkAsk};
 use serde::Deserialize;
 
 use super::Problem;
@@ -96,14 +96,10 @@ fn ask(entry: Entry) -> Result<NetworkAsk, Problem> {
 /// An address without a prefix length leaves that to the plugin: it is sent as a host's.
 fn ip(text: &str) -> Result<IpNetwork, Problem> {
     let refuse = || bad(format!("has {:?}, which is no IP address", super::cut(text)));
-    let network: IpNetwork = match text.parse::<IpAddr>() {
-        Ok(ip) => ip.into(),
-        Err(_) if text.contains('/') => text.parse().map_err(|_bad| refuse())?,
-        Err(_) => return Err(refuse()),
-    };
-    match unfit_for_pod(network.ip()) {
-        Some(sort) => Err(bad(format!("has {:?}, which is {sort} and can be no pod's", super::cut(text)))),
-        None => Ok(network),
+    match text.parse::<IpAddr>() {
+        Ok(ip) => Ok(ip.into()),
+        Err(_) if text.contains('/') => text.parse().map_err(|_bad| refuse()),
+        Err(_) => Err(refuse()),
     }
 }
 
@@ -158,9 +154,6 @@ mod tests {
             r#"[{"name":"a","vlan":3}]"#,
             r#"[{"name":"a","mac":"ff:ff:ff:ff:ff:ff"}]"#,
             r#"[{"name":"a","ips":["10.0.0.0/33"]}]"#,
-            r#"[{"name":"a","ips":["127.0.0.1"]}]"#,
-            r#"[{"name":"a","ips":["10.9.0.7/24","fe80::7/64"]}]"#,
-            r#"[{"name":"a","ips":["::ffff:127.0.0.1"]}]"#,
             &many,
         ];
         let said: Vec<String> =

@@ -118,10 +118,10 @@ pub fn sandbox_entry(sandbox: &Sandbox) -> cri::PodSandbox {
 #[must_use]
 pub fn sandbox_status(sandbox: &Sandbox) -> cri::PodSandboxStatus {
     let mut ips = sandbox.addresses().into_iter().map(|ip| ip.to_string());
-    let network = cri::PodSandboxNetworkStatus {
-        ip: ips.next().unwrap_or_default(),
-        additional_ips: ips.map(|ip| cri::PodIp { ip }).collect(),
-    };
+    // kubelet replaces a ready sandbox that says it has no address, and keeps one that says nothing of it.
+    let network = ips
+        .next()
+        .map(|ip| cri::PodSandboxNetworkStatus { ip, additional_ips: ips.map(|ip| cri::PodIp { ip }).collect() });
     let namespaces = &sandbox.config.namespaces;
     let options = cri::NamespaceOption {
         network: namespaces.network,
@@ -135,7 +135,7 @@ pub fn sandbox_status(sandbox: &Sandbox) -> cri::PodSandboxStatus {
         metadata: Some(metadata(&sandbox.config)),
         state: state(sandbox.state).into(),
         created_at: sandbox.created_at,
-        network: Some(network),
+        network,
         linux: Some(cri::LinuxPodSandboxStatus { namespaces: Some(cri::Namespace { options: Some(options) }) }),
         labels: unsorted(&sandbox.config.labels),
         annotations: unsorted(&sandbox.config.annotations),

@@ -9,10 +9,12 @@ use std::io;
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 
-use super::super::output::{MAX_OUTPUT, Output, Room};
+use super::super::output::{Output, Room};
 
-/// Longest answer: two streams as the agent caps them, in base64.
-const MAX_ANSWER: usize = 2 * (MAX_OUTPUT / 3 * 4 + 1024) + MAX_LINE;
+/// Bytes of a stream that the agent keeps (`GUEST_EXEC_MAX_OUTPUT` in QEMU's `qga/commands.c`).
+const OF_AGENT: usize = 16 << 20;
+/// Longest answer: two streams in base64.
+pub(super) const MAX_ANSWER: usize = 2 * OF_AGENT.div_ceil(3) * 4 + MAX_LINE;
 /// Longest answer without output.
 pub(super) const MAX_LINE: usize = 64 << 10;
 /// Longest string that is left in the line.

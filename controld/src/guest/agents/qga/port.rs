@@ -5,7 +5,7 @@
 
 use std::io;
 use std::path::Path;
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use bytes::{Buf as _, BytesMut};
@@ -16,7 +16,7 @@ use tokio::time::Instant;
 use uuid::Uuid;
 
 use super::Answer;
-use super::intake::Intake;
+use super::intake::{Intake, MAX_ANSWER};
 
 /// What comes before the answer to a synchronisation.
 const MARK: u8 = 0xff;
@@ -34,6 +34,7 @@ const FORGOTTEN: Duration = Duration::from_secs(60);
 pub(super) struct Port {
     qemu: UnixStream,
     heard: BytesMut,
+    noise: Arc<Noise>,
 }
 
 /// What a guest has said that nobody had asked for.
@@ -42,6 +43,8 @@ pub(super) struct Noise(Mutex<Skipped>);
 
 #[derive(Debug, Default)]
 struct Skipped {
+    /// What may still come of an answer that was asked for: nobody is to blame for it.
+    owed: usize,
     bytes: usize,
     at: Option<Instant>,
 }
@@ -51,9 +54,9 @@ impl Port {
     ///
     /// # Errors
     /// When nobody accepts, or the guest says too much else.
-    pub(super) async fn open(socket: &Path, noise: &Noise) -> io::Result<Self> {
+    pub(super) async fn open(socket: &Path, noise: Arc<Noise>) -> io::Result<Self> {
         noise.count(0)?;
-        let mut port = Self { qemu: UnixStream::connect(socket).await?, heard: BytesMut::new() };
+        let mut port = Self { qemu: UnixStream::connect(socket).await?, heard: BytesMut::new(), noise };
         let id = Uuid::new_v4().as_u64_pair().0 >> 12;
         let request = json!({"execute": "guest-sync-delimited", "arguments": {"id": id}});
         // The mark ends what somebody else may have left half said, at both ends.
@@ -63,8 +66,9 @@ impl Port {
         loop {
             port.hear().await?;
             let (found, skipped) = find(&mut port.heard, is_answer);
-            noise.count(skipped)?;
+            port.noise.count(skipped)?;
             if found {
+                port.noise.owe(0);
                 return Ok(port);
             }
         }
@@ -77,10 +81,13 @@ impl Port {
     pub(super) async fn ask(&mut self, request: &Value, mut intake: Intake) -> io::Result<Intake> {
         // Nothing is an answer that comes before the question.
         self.heard.clear();
+        // If nobody waits for the end of the answer, the rest of it comes before the next one.
+        self.noise.owe(MAX_ANSWER);
         self.qemu.write_all(format!("{request}\n").as_bytes()).await?;
         loop {
             self.hear().await?;
             if intake.take(&self.heard)? {
+                self.noise.owe(0);
                 return Ok(intake);
             }
             self.heard.clear();
@@ -97,6 +104,11 @@ impl Port {
 }
 
 impl Noise {
+    /// So many bytes may come because they were asked for.
+    fn owe(&self, bytes: usize) {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).owed = bytes;
+    }
+
     fn count(&self, bytes: usize) -> io::Result<()> {
         let is_too_much = self.0.lock().unwrap_or_else(PoisonError::into_inner).add(bytes, Instant::now());
         if !is_too_much {
@@ -111,6 +123,9 @@ impl Noise {
 impl Skipped {
     /// Whether it is too much with these.
     fn add(&mut self, bytes: usize, now: Instant) -> bool {
+        let of_answer = bytes.min(self.owed);
+        self.owed -= of_answer;
+        let bytes = bytes - of_answer;
         let passed = self.at.map_or(FORGOTTEN, |at| now.duration_since(at).min(FORGOTTEN));
         let forgotten = MAX_SKIPPED as u128 * passed.as_nanos() / FORGOTTEN.as_nanos();
         self.bytes = self.bytes.saturating_sub(usize::try_from(forgotten).unwrap_or(MAX_SKIPPED)).saturating_add(bytes);
@@ -174,5 +189,12 @@ mod tests {
         assert!(skipped.add(MAX_SKIPPED / 2 + 1, now + FORGOTTEN / 2));
         assert!(!skipped.add(0, now + FORGOTTEN), "half of it is");
         assert!(!skipped.add(MAX_SKIPPED, now + 3 * FORGOTTEN));
+    }
+
+    #[test]
+    fn the_rest_of_an_answer_is_no_noise() {
+        let (mut skipped, now) = (Skipped { owed: MAX_ANSWER, ..Skipped::default() }, Instant::now());
+        assert!(!skipped.add(MAX_ANSWER - 1, now));
+        assert!(!skipped.add(1 + MAX_SKIPPED, now) && skipped.add(1, now), "what comes after it is");
     }
 }
