@@ -90,11 +90,12 @@ CUST
 fi
 log "rootfs: $(du -sm "$ROOT" | cut -f1) MiB, initrd $(stat -Lc %s "$ROOT"/boot/initrd.img-*) bytes"
 
+# no_timer_check: see build-tiny.sh
 cat > "$WORK/debian-grub.cfg" <<'C'
 set root=(hd0,msdos1)
 set timeout=0
 if [ -e /boot/grub/custom.cfg ]; then source /boot/grub/custom.cfg; fi
-linux /vmlinuz root=LABEL=debroot ro console=tty0 console=ttyS0,115200 quiet net.ifnames=0 mitigations=off
+linux /vmlinuz root=LABEL=debroot ro console=tty0 console=ttyS0,115200 quiet net.ifnames=0 no_timer_check mitigations=off
 initrd /initrd.img
 boot
 C

@@ -24,8 +24,9 @@ use super::node::Node;
 use super::qemu_user;
 use crate::config::Config;
 
-/// For a kernel of ours; a disk says its own. Mitigations cost seconds of an emulated start.
-const KERNEL_WORDS: &str = "console=ttyS0 quiet mitigations=off random.trust_cpu=on panic=-1";
+/// For a kernel of ours; a disk says its own. Mitigations cost seconds of an emulated start, and in one that has to wait for a processor
+/// the kernel takes its timer for broken.
+const KERNEL_WORDS: &str = "console=ttyS0 quiet no_timer_check mitigations=off random.trust_cpu=on panic=-1";
 const QEMU: &str = "qemu-system-x86_64";
 const KVM: &str = "/dev/kvm";
 const MEMORY_MIB: &str = "512";
@@ -238,7 +239,7 @@ mod tests {
     #[test]
     fn arguments_of_a_kernel_and_of_a_disk() {
         let kernel = Boot::Kernel { kernel: "/k".into(), initrd: "/i".into() };
-        insta::assert_snapshot!(arguments(&kernel, 2, "tcg", false).join(" "), @"-no-user-config -nodefaults -display none -no-reboot -machine q35 -accel tcg -cpu max -m 512 -smp 2 -sandbox on,obsolete=deny,elevateprivileges=deny,spawn=deny,resourcecontrol=deny -serial stdio -kernel /k -initrd /i -append console=ttyS0 quiet mitigations=off random.trust_cpu=on panic=-1");
+        insta::assert_snapshot!(arguments(&kernel, 2, "tcg", false).join(" "), @"-no-user-config -nodefaults -display none -no-reboot -machine q35 -accel tcg -cpu max -m 512 -smp 2 -sandbox on,obsolete=deny,elevateprivileges=deny,spawn=deny,resourcecontrol=deny -serial stdio -kernel /k -initrd /i -append console=ttyS0 quiet no_timer_check mitigations=off random.trust_cpu=on panic=-1");
         let disk = Boot::Disk { image: "/a,b".into(), format: "raw" };
         let args = arguments(&disk, 1, "kvm", true).join(" ");
         assert!(args.ends_with("-serial mon:stdio -drive file=/a,,b,format=raw,if=virtio,snapshot=on"), "{args}");
