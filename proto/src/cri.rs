@@ -1,4 +1,4 @@
-//! CRI v1 as of cri-api 0.36: every message, and the 41 calls of its two services.
+//! CRI v1 as of cri-api 0.37: every message, and the 43 calls of its two services.
 //!
 //! Generated from `cri/api.proto`. Services that do not override a call answer `Unimplemented`.
 

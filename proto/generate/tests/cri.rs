@@ -30,6 +30,6 @@ fn the_wire_is_pinned() {
             }
         }
     }
-    assert_eq!(calls, 41);
+    assert_eq!(calls, 43);
     insta::assert_snapshot!(text);
 }

@@ -30,7 +30,8 @@ const TELL: &str =
 const FIRMWARE: &str =
     "[handlers.uefi]\nfirmware = 'uefi'\ntpm = true\n[handlers.secure]\nfirmware = 'uefi'\nsecure_boot = true\n";
 /// What UEFI's shell does with a disk that has no loader: it starts the kernel.
-const STARTUP: &str = "\\vmlinuz initrd=\\initrd console=ttyS0,115200n8 quiet no_timer_check mitigations=off random.trust_cpu=on\r\n";
+const STARTUP: &str =
+    "\\vmlinuz initrd=\\initrd console=ttyS0,115200n8 quiet no_timer_check mitigations=off random.trust_cpu=on\r\n";
 const TELL_FIRMWARE: &str = "#!/bin/sh\n[ -d /sys/firmware/efi ] && echo booted by UEFI, TPM $(cat /sys/class/tpm/tpm0/tpm_version_major) >/dev/console\n";
 /// Where libvirt keeps the state of TPMs.
 const SWTPM: &str = "/var/lib/libvirt/swtpm";

@@ -445,6 +445,17 @@ impl RuntimeService for Runtime {
         ))
     }
 
+    async fn checkpoint_pod(
+        &self,
+        _request: Request<CheckpointPodRequest>,
+    ) -> Result<Response<CheckpointPodResponse>, Status> {
+        Err(Status::unimplemented("pods are not checkpointed"))
+    }
+
+    async fn restore_pod(&self, _request: Request<RestorePodRequest>) -> Result<Response<RestorePodResponse>, Status> {
+        Err(Status::unimplemented("pods are not checkpointed, so none is restored"))
+    }
+
     async fn exec_sync(&self, request: Request<ExecSyncRequest>) -> Result<Response<ExecSyncResponse>, Status> {
         let ExecSyncRequest { container_id, cmd, timeout } = request.into_inner();
         let id = answer(self.container_id(&container_id))?;

@@ -15,7 +15,8 @@ use tests::node::{BOOT_DEADLINE, Node};
 use super::FIRMWARE;
 
 /// Whose signed GRUB looks there for what to do. Not quiet: the kernel tells of its lockdown as of other things.
-const GRUB: &str = "linux /vmlinuz console=ttyS0,115200n8 no_timer_check mitigations=off random.trust_cpu=on\ninitrd /initrd\nboot\n";
+const GRUB: &str =
+    "linux /vmlinuz console=ttyS0,115200n8 no_timer_check mitigations=off random.trust_cpu=on\ninitrd /initrd\nboot\n";
 /// What GRUB needs beside a firmware with System Management Mode to load a kernel.
 const MEMORY: i64 = 512 << 20;
 /// Makes a disk `$1` of one file system that the firmware reads, of shim `$2`, GRUB `$3`, its configuration `$4`, kernel `$5` and initrd `$6`.

@@ -109,6 +109,11 @@ fn mount(mount: cri::Mount) -> Result<Mount> {
     if mount.recursive_read_only && (!readonly || mount.propagation != PRIVATE) {
         return Err(invalid(format!("mount at `{at}` is recursively read-only, but not read-only and private")));
     }
+    if let Some(option) = mount.mount_options.first() {
+        let what =
+            format!("mount at `{at}` has the option `{option}`: a VM's volumes are mounted by its guest; leave it out");
+        return Err(invalid(what));
+    }
     Ok(Mount {
         container_path: mount.container_path,
         host_path: mount.host_path,

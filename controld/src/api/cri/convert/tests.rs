@@ -201,7 +201,7 @@ fn config_of(request: &mut cri::RunPodSandboxRequest) -> &mut cri::PodSandboxCon
 
 #[test]
 fn what_a_container_lacks_or_cannot_have_is_named() {
-    let cases: [Case<cri::ContainerConfig>; 11] = [
+    let cases: [Case<cri::ContainerConfig>; 12] = [
         (|c| c.metadata = None, "no metadata"),
         (|c| c.metadata.as_mut().expect("metadata").name.clear(), "no name"),
         (|c| c.image = None, "no image"),
@@ -209,6 +209,7 @@ fn what_a_container_lacks_or_cannot_have_is_named() {
         (|c| c.stop_signal = 15, "stop signal"),
         (|c| c.mounts[0].host_path.clear(), "no host path"),
         (|c| c.mounts[0].recursive_read_only = true, "recursively read-only"),
+        (|c| c.mounts[0].mount_options = vec!["noexec".into()], "the option `noexec`"),
         (|c| c.mounts[0] = image_volume("", "", ""), "`/models`: it names no image"),
         (
             |c| c.mounts[0] = image_volume("x", "/srv", ""),

@@ -8,7 +8,7 @@ const IMAGE_ADMIN: &str = "virtlet.images.v1.ImageAdmin";
 const MACHINES: &str = "virtlet.machines.v1.Machines";
 const ORPHANS: &str = "virtlet.orphans.v1.Orphans";
 
-pub(super) const CALLS: [(&str, &str, Call); 57] = [
+pub(super) const CALLS: [(&str, &str, Call); 59] = [
     (RUNTIME, "Version", Call::one("Version", LOOK)),
     (RUNTIME, "RunPodSandbox", Call::one("RunPodSandbox", WORK)),
     (RUNTIME, "StopPodSandbox", Call::one("StopPodSandbox", WORK)),
@@ -38,6 +38,8 @@ pub(super) const CALLS: [(&str, &str, Call); 57] = [
     (RUNTIME, "UpdateRuntimeConfig", Call::one("UpdateRuntimeConfig", LOOK)),
     (RUNTIME, "Status", Call::one("Status", LOOK)),
     (RUNTIME, "CheckpointContainer", Call::one("CheckpointContainer", OPEN)),
+    (RUNTIME, "CheckpointPod", Call::one("CheckpointPod", OPEN)),
+    (RUNTIME, "RestorePod", Call::one("RestorePod", OPEN)),
     (RUNTIME, "GetContainerEvents", Call::stream("GetContainerEvents", OPEN)),
     (RUNTIME, "ListMetricDescriptors", Call::one("ListMetricDescriptors", LOOK)),
     (RUNTIME, "ListPodSandboxMetrics", Call::one("ListPodSandboxMetrics", LOOK)),
