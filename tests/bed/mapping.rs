@@ -1,6 +1,7 @@
 //! Tier `mapping`: translation rules from a real API server.
 
 use std::fs;
+use std::os::unix::net::UnixStream;
 use std::path::Path;
 use std::time::Duration;
 
@@ -134,7 +135,8 @@ impl Node {
         let mut controld = Daemon::start("controld", bed.program("controld"), args, bed.logs().join("controld.log"))?;
         wait_for("CRI socket", START_DEADLINE, || {
             controld.still_runs()?;
-            Ok(Path::new(SOCKET).exists().then_some(()))
+            // It is there a moment before anybody listens.
+            Ok(UnixStream::connect(SOCKET).ok().map(drop))
         })?;
         let cri = Cri::new(Path::new(SOCKET))?;
         let mut heard = String::new();

@@ -24,6 +24,7 @@ pub mod daemon;
 pub mod data_image;
 pub mod device_plugin;
 pub mod emulated;
+pub mod emulator;
 pub mod flexvolumes;
 pub mod forwarded;
 pub mod frames;

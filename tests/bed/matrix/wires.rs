@@ -1,6 +1,7 @@
 //! What a network stands on besides its plugins: links of the node, and whoever is at their far end.
 
 use std::fs;
+use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 
 use anyhow::Result;
@@ -108,6 +109,8 @@ fn dhcp(bed: &Bed, outside: &Path, plugins: &Path) -> Result<Vec<Daemon>> {
     let args = std::iter::once(netns).chain(words).chain([config.display().to_string()]);
     let server = Daemon::start("udhcpd", "nsenter", args, bed.logs().join("udhcpd.log"))?;
     let client = Daemon::start("dhcp", plugins.join("dhcp"), ["daemon"], bed.logs().join("cni-dhcp.log"))?;
-    wait_until("socket of the dhcp plugin", std::time::Duration::from_secs(20), || Path::new(socket).exists())?;
+    wait_until("socket of the dhcp plugin", std::time::Duration::from_secs(20), || {
+        UnixStream::connect(socket).is_ok()
+    })?;
     Ok(vec![server, client])
 }

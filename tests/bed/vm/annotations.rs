@@ -8,6 +8,7 @@ use anyhow::{Context as _, Result, ensure};
 use proto::cri::{ContainerConfig, KeyValue, PodSandboxConfig};
 use tests::case::{Bed, Case};
 use tests::cri;
+use tests::emulator::of_one_thread;
 use tests::kubelet_volumes::PodVolumes;
 use tests::node::{BOOT_DEADLINE, Node, Vm};
 use tonic::Code;
@@ -34,7 +35,7 @@ fn annotations(pairs: &[(&str, &str)]) -> HashMap<String, String> {
 }
 
 fn said(bed: &Bed) -> Result<()> {
-    let node = Node::configured(bed, DRIVE)?;
+    let node = Node::configured(bed, &(of_one_thread(bed)? + DRIVE))?;
     let volumes = PodVolumes::new(&bed.dir, "said");
     let image = node.pull(bed, "tiny.qcow2")?;
     let size = format!("{SIZE_MIB}Mi");

@@ -13,6 +13,7 @@ use proto::cri::PodSandboxConfig;
 use tests::case::{Bed, Case};
 use tests::command::sh;
 use tests::cri;
+use tests::emulator::of_one_thread;
 use tests::image_server::Fault;
 use tests::libvirt::virsh;
 use tests::net_node::latest_record;
@@ -53,7 +54,7 @@ pub(super) const CASES: &[Case] = &[
 ];
 
 fn as_its_handler_says(bed: &Bed) -> Result<()> {
-    let mut node = Node::configured(bed, LAB)?;
+    let mut node = Node::configured(bed, &(of_one_thread(bed)? + LAB))?;
     let image = node.pull(bed, "tiny.qcow2")?;
     let told = node.crictl(&["info"])?;
     for word in ["lab", "pc-q35-99", "Westmere"] {

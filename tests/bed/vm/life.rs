@@ -11,6 +11,7 @@ use tests::case::{Bed, Case};
 use tests::cni::{self, Network};
 use tests::command::sh;
 use tests::cri;
+use tests::emulator::of_one_thread;
 use tests::guest::ping;
 use tests::image_server::Fault;
 use tests::libvirt::only_qemu;
@@ -30,7 +31,7 @@ pub(super) const CASES: &[Case] = &[
 ];
 
 fn whole_life(bed: &Bed) -> Result<()> {
-    let node = Node::start(bed)?;
+    let node = Node::configured(bed, &of_one_thread(bed)?)?;
     let image = node.pull(bed, "tiny.qcow2")?;
     let before = World::look()?;
     let base = base_images()?;

@@ -12,6 +12,7 @@ use proto::cri::{ContainerState, LinuxContainerResources, PodSandboxConfig};
 use tests::case::{Bed, Case};
 use tests::command::sh;
 use tests::cri;
+use tests::emulator::of_one_thread;
 use tests::libvirt::{only_qemu, running_domains, virsh};
 use tests::node::{BOOT_DEADLINE, Node, Vm};
 use tests::wait::wait_until;
@@ -114,7 +115,7 @@ fn oom_score() -> Result<i64> {
 }
 
 fn counts_as_its_pod(bed: &Bed) -> Result<()> {
-    let mut node = Node::start(bed)?;
+    let mut node = Node::configured(bed, &of_one_thread(bed)?)?;
     node.pull(bed, "tiny.qcow2")?;
     let before = World::look()?;
     let parent = PARENT;

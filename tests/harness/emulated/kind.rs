@@ -12,6 +12,7 @@ pub struct Kind {
     /// The guest builder's folder with its kernel.
     pub(super) image: &'static str,
     pub(super) machine: &'static str,
+    pub(super) accelerator: &'static str,
     pub(super) processor: &'static str,
     pub(super) processors: u8,
     pub(super) memory_mib: u32,
@@ -27,6 +28,8 @@ pub(super) const KINDS: &[Kind] = &[
         links: Links::Own,
         image: "node",
         machine: "q35",
+        // With a thread for each processor, QEMU may end amid the node's boot: see `crate::emulator`.
+        accelerator: "tcg,thread=single",
         // Newer models cost TCG 7 to 20 %.
         processor: "Nehalem",
         // Several cases at a time run in it.
@@ -47,6 +50,7 @@ const WITH_CARD: Kind = Kind {
     links: Links::Machine,
     image: "",
     machine: "q35,kernel-irqchip=split",
+    accelerator: "tcg",
     processor: "qemu64,+svm,+npt,+ssse3,+sse4.1,+sse4.2,+popcnt",
     // One case at a time runs in it. Where QEMU has to wait for a processor of its own, the kernel of the one waits for locks that
     // the kernel of the other holds: with two a case costs as much on a quiet machine, and two fifths more beside two busy loops.

@@ -52,7 +52,7 @@ pub(super) fn emulator(kind: &Kind, config: &Config, dir: &Path) -> Result<Comma
     let mut command = Command::new("qemu-system-x86_64");
     command
         .args(["-nodefaults", "-no-user-config", "-no-reboot", "-display", "none"])
-        .args(["-machine", kind.machine, "-accel", "tcg,thread=multi", "-cpu", kind.processor])
+        .args(["-machine", kind.machine, "-accel", kind.accelerator, "-cpu", kind.processor])
         .args(["-smp", &kind.processors.to_string()])
         .args(["-m", &kind.memory_mib.to_string()])
         .arg("-kernel")

@@ -108,7 +108,7 @@ mod tests {
         assert!(other.is_beyond(usize::MAX));
         one.give_back(2 * OWN);
         assert!(!other.is_beyond(usize::MAX));
-        other.add(2 * OWN);
+        other.add(2 * OWN - 1);
         assert!(other.is_beyond(usize::MAX));
         drop(one);
         assert!(!other.is_beyond(usize::MAX));

@@ -12,6 +12,7 @@ use std::time::Duration;
 use anyhow::{Context as _, Result, ensure};
 use tests::case::Bed;
 use tests::command::{Ended, TOOL_DEADLINE, command, finish};
+use tests::emulator::of_one_thread;
 use tests::node::{BOOT_DEADLINE, CRI_SOCKET, Node};
 use tests::pace::at_worst;
 
@@ -27,7 +28,7 @@ const MANIFEST: &str = "kind: Pod\nmetadata: {name: web, annotations: {VirtletVC
                         spec: {runtimeClassName: desk, containers: [{name: vm, image: x}]}\n";
 
 pub(super) fn adds(bed: &Bed) -> Result<()> {
-    let node = Node::configured(bed, HANDLERS)?;
+    let node = Node::configured(bed, &(of_one_thread(bed)? + HANDLERS))?;
     let image = node.pull(bed, "tiny.qcow2")?;
 
     // What its handler does not let a pod say.
