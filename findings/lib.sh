@@ -1,0 +1,119 @@
+# shellcheck shell=bash
+# What the entries share: a folder that is gone at the end, pinned packages in it, and a comparison that fails.
+set -euo pipefail
+[ -n "${BOUNDED-}" ] || BOUNDED=1 exec timeout -k 10 600 bash "$0" "$@" # no entry takes longer, whatever it starts
+tmp=$(mktemp -d)
+spaces=()
+clean() {
+	local space
+	trap - ERR
+	jobs -p | xargs -r kill 2>/dev/null || true
+	for space in "${spaces[@]}"; do ip netns del "$space"; done
+	rm -rf "$tmp"
+}
+trap clean EXIT
+set -E
+trap 'echo "${0##*/}: line $LINENO failed: $BASH_COMMAND" >&2; cat "$tmp/out" >&2 2>/dev/null || true' ERR
+
+fail() {
+	echo "${0##*/}: $*" >&2
+	exit 1
+}
+
+# need TOOL FIX: the host has TOOL, or the entry ends with what to do
+need() { command -v "$1" >/dev/null || fail "\`$1\` is missing: $2"; }
+
+# netns NAME...: new network namespaces, whose names here are finding-PID-NAME: for `inside`, or as $netns-NAME
+netns=finding-$$
+netns() {
+	local name
+	[ "$(id -u)" = 0 ] || fail "needs root, as it makes network namespaces"
+	need ip "apt-get install iproute2"
+	for name; do
+		ip netns add "$netns-$name"
+		spaces+=("$netns-$name")
+		ip -n "$netns-$name" link set lo up
+	done
+}
+
+# inside NAME COMMAND...: in the network namespace of that name, for a minute at most
+inside() {
+	local name=$1
+	shift
+	timeout 60 ip netns exec "$netns-$name" "$@"
+}
+
+# cni COMMAND NAME VERSION PLUGIN: calls a CNI plugin in the namespace `node` for the pod whose namespace is NAME; its configuration is on
+# standard input, and the other plugins that it calls are in the same folder
+cni() {
+	CNI_COMMAND=$1 CNI_CONTAINERID=$2 CNI_IFNAME=eth0 CNI_NETNS=/run/netns/$netns-$2 CNI_PATH=$tmp/cni-$3 inside node "$tmp/cni-$3/$4"
+}
+
+# cni_plugins VERSION PLUGIN...: plugins of github.com/containernetworking/plugins, such as main/bridge, in $tmp/cni-VERSION
+cni_plugins() {
+	local version=$1 plugin
+	shift
+	need go "install Go 1.26 or later"
+	for plugin; do
+		GOBIN=$tmp/cni-$version go install "github.com/containernetworking/plugins/plugins/$plugin@v$version"
+	done
+}
+
+# go_build OUT MODULE@VERSION...: the Go program on standard input, built with these modules, in $tmp/OUT
+go_build() {
+	local out=$1 module
+	shift
+	need go "install Go 1.26 or later"
+	mkdir "$tmp/$out.d"
+	cat >"$tmp/$out.d/main.go"
+	(
+		cd "$tmp/$out.d"
+		{
+			printf 'module finding\n\ngo 1.26.0\n\n'
+			for module; do echo "require ${module/@/ }"; done
+		} >go.mod
+		go mod tidy >tidy.log 2>&1 || fail "go.mod cannot be completed: $(tail -3 tidy.log)"
+		go build -o "../$out" .
+	)
+}
+
+# python_with PACKAGE==VERSION...: $python, which has these
+python_with() {
+	need python3 "apt-get install python3-venv"
+	python3 -m venv "$tmp/venv" || fail "\`python3 -m venv\` failed: apt-get install python3-venv"
+	python=$tmp/venv/bin/python
+	"$python" -m pip install -q --disable-pip-version-check "$@"
+}
+
+# debian FOLDER SUITE PACKAGE=VERSION...: unpacks packages of a suite of Debian into $tmp/FOLDER; nothing is installed, and apt's lists stay
+# as they are. The mirror is the one that apt goes to already.
+debian() {
+	local apt=$tmp/apt-$2 out=$tmp/$1 suite=$2 mirror deb options
+	shift 2
+	need apt-get "run this on Debian 12 or later"
+	options=(-qq -o Dir::State::Lists="$apt/lists" -o Dir::State::status=/dev/null -o Dir::Cache="$apt/cache"
+		-o Dir::Etc::SourceList="$apt/sources.list" -o Dir::Etc::SourceParts=/dev/null -o Acquire::Languages=none
+		-o Acquire::IndexTargets::deb::DEP-11::DefaultEnabled=false -o APT::Sandbox::User=root)
+	if [ ! -d "$apt" ]; then
+		mirror=$(apt-get indextargets --format "\$(REPO_URI)" "Created-By: Packages" "Origin: Debian" "Component: main" |
+			grep -v security | head -1)
+		[ -n "$mirror" ] || fail "apt knows no Debian mirror: add one to its sources, then apt-get update"
+		mkdir -p "$apt/lists/partial" "$apt/cache/archives/partial" "$apt/debs"
+		echo "deb [signed-by=/usr/share/keyrings/debian-archive-keyring.gpg] $mirror $suite main" >"$apt/sources.list"
+		apt-get "${options[@]}" update
+	fi
+	(cd "$apt/debs" && apt-get "${options[@]}" download "$@") ||
+		fail "$suite no longer has $*: see what its next version does and pin that"
+	for deb in "$apt"/debs/*.deb; do dpkg-deb -x "$deb" "$out"; done
+	rm "$apt"/debs/*.deb
+}
+
+# expect WHAT WANTED GOT
+expect() {
+	if [ "$2" = "$3" ]; then
+		echo "as recorded: $1"
+	else
+		printf '%s: this has changed: %s\n--- recorded\n%s\n--- now\n%s\n' "${0##*/}" "$1" "$2" "$3" >&2
+		exit 1
+	fi
+}
