@@ -108,6 +108,24 @@ debian() {
 	rm "$apt"/debs/*.deb
 }
 
+# cloud_init: that of Debian 12 in $tmp/debian12 and that of Debian 13 in $tmp/debian13, and what they import
+cloud_init() {
+	debian debian12 bookworm cloud-init=22.4.2-1+deb12u4
+	debian debian13 trixie cloud-init=25.1.4-1+deb13u1
+	python_with configobj==5.0.9 Jinja2==3.1.6 jsonpatch==1.33 jsonpointer==3.0.0 oauthlib==3.3.1 PyYAML==6.0.3 requests==2.32.5
+}
+
+# net_convert debian12|debian13 RENDERER DISTRIBUTION: what this renderer makes of $tmp/config.yaml, in a new $tmp/tree; what cloud-init says is
+# in $tmp/out
+net_convert() {
+	rm -rf "$tmp/tree"
+	mkdir "$tmp/tree"
+	PYTHONPATH=$tmp/$1/usr/lib/python3/dist-packages timeout 60 "$python" -c 'import sys
+from cloudinit.cmd.devel import net_convert
+net_convert.handle_args("net-convert", net_convert.get_parser().parse_args(sys.argv[1:]))' \
+		-p "$tmp/config.yaml" -k yaml -d "$tmp/tree" -O "$2" -D "$3" >"$tmp/out" 2>&1
+}
+
 # expect WHAT WANTED GOT
 expect() {
 	if [ "$2" = "$3" ]; then
