@@ -74,7 +74,7 @@ fn said(bed: &Bed) -> Result<()> {
     container.log_path = "vm_1.log".into();
     let id = node.cri.create(&vm.sandbox, &container, &vm.pod)?;
     node.cri.start(&id)?;
-    let next = Vm { container: id, log: vm.log.with_file_name("vm_1.log"), ..vm };
+    let next = Vm { machine: node.cri.machine(&id)?, container: id, log: vm.log.with_file_name("vm_1.log"), ..vm };
     next.wait_up()?;
     ensure!(next.info()?.contains("boots 1"), "the disk of the container before it:\n{}", next.info()?);
     node.remove_vm(&next, GRACE)?;

@@ -109,6 +109,7 @@ fn starts_again(bed: &Bed) -> Result<()> {
     ensure!(stands_on == first, "a machine on {stands_on}, whose disk stands on {first}");
     node.cri.start(&id)?;
     let mut next = vm.clone();
+    next.machine = node.cri.machine(&id)?;
     next.container = id;
     next.log = Path::new(&vm.pod.log_directory).join("vm_1.log");
     next.wait_up()?;

@@ -332,7 +332,7 @@ fn copied_again(bed: &Bed) -> Result<()> {
     node.cri.start(&id)?;
     let header = volume.ready()?;
     ensure!(header.image == begun.image && header.uuid != begun.uuid, "{header:?}");
-    let vm = Vm { container: id, ..vm };
+    let vm = Vm { machine: node.cri.machine(&id)?, container: id, ..vm };
     ensure_guest(&vm, 1, &hyphened(&header.uuid))?;
     node.remove_vm(&vm, GRACE)
 }
