@@ -227,7 +227,7 @@ impl Agents {
             let answer = if boots && ours.is_none() {
                 machine.qga.answers().await.map(|()| None)
             } else {
-                machine.qga.run(&start, found).await.map(Some)
+                machine.qga.run(&start, &machine.budget, found).await.map(Some)
             };
             match answer {
                 Ok(Some(output)) => return Ok(output),
@@ -270,14 +270,13 @@ impl Agents {
     fn machine(&self, id: MachineId) -> Arc<Machine> {
         let mut machines = self.machines.lock().unwrap_or_else(PoisonError::into_inner);
         let new = || {
-            let budget = self.budget.part(MAX_OF_ONE);
-            let qga = Qga::at(qemu_socket(&self.dir, id), budget.clone());
+            let qga = Qga::at(qemu_socket(&self.dir, id));
             Arc::new(Machine {
                 link: tokio::sync::Mutex::default(),
                 setup: Arc::default(),
                 span: OnceLock::new(),
                 qga,
-                budget,
+                budget: self.budget.part(MAX_OF_ONE),
                 is_powering_off: AtomicBool::new(false),
                 rebooted: Mutex::default(),
             })

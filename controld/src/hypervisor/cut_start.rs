@@ -7,9 +7,10 @@
 //! libvirtd.
 
 use std::fs::{self, File};
-use std::io::{self, Read as _};
+use std::io;
 use std::path::Path;
 
+use common::bounded;
 use quick_xml::Reader;
 use quick_xml::events::Event;
 
@@ -29,8 +30,7 @@ pub(super) fn is_cut(dir: &Path, name: &str) -> io::Result<bool> {
     // A start that goes on has none only for an instant, and whoever ends it tries again.
     let Some(file) = found(File::open(&path))? else { return Ok(true) };
     let older = file.metadata()?.modified()? < daemon.modified()?;
-    let mut beginning = Vec::new();
-    file.take(BEGINNING).read_to_end(&mut beginning)?;
+    let beginning = bounded::first(file, BEGINNING)?;
     let cut = older && has_no_process(&String::from_utf8_lossy(&beginning));
     if cut {
         found(fs::remove_file(&path))?;

@@ -131,8 +131,6 @@ pub(super) struct Qga {
     socket: PathBuf,
     one: Arc<Mutex<()>>,
     noise: Arc<Noise>,
-    /// What is kept of the output of its commands, and of those of others.
-    budget: Budget,
     /// How often the guest was rebooted: processes of its last life have numbers that others may have in this one.
     reboots: Arc<AtomicU64>,
 }
@@ -152,8 +150,8 @@ struct Running {
 }
 
 impl Qga {
-    pub(super) fn at(socket: PathBuf, budget: Budget) -> Self {
-        Self { socket, one: Arc::default(), noise: Arc::default(), budget, reboots: Arc::default() }
+    pub(super) fn at(socket: PathBuf) -> Self {
+        Self { socket, one: Arc::default(), noise: Arc::default(), reboots: Arc::default() }
     }
 
     /// Nothing that was started runs any more.
@@ -161,8 +159,14 @@ impl Qga {
         self.reboots.fetch_add(1, Ordering::Relaxed);
     }
 
-    /// Runs a command, as the agent's own user, in its directory and with its variables; `found` tells whether the agent answered. When the future is dropped the command is killed.
-    pub(super) async fn run(&self, start: &Start, found: &watch::Sender<bool>) -> Result<Output, QgaError> {
+    /// Runs a command, as the agent's own user, in its directory and with its variables, and keeps of its output what the budget has room for;
+    /// `found` tells whether the agent answered. When the future is dropped the command is killed.
+    pub(super) async fn run(
+        &self,
+        start: &Start,
+        budget: &Budget,
+        found: &watch::Sender<bool>,
+    ) -> Result<Output, QgaError> {
         if !ROOT.contains(&start.user.as_str()) {
             return Err(QgaError::User(start.user.clone()));
         }
@@ -174,7 +178,7 @@ impl Qga {
         loop {
             sleep(pause).await;
             pause = (pause * 2).min(ASK_LAST);
-            let status = self.status(pid, self.budget.room()).await;
+            let status = self.status(pid, budget.room()).await;
             match &status {
                 Ok(_) => heard = Instant::now(),
                 // Another agent: the guest was restarted, and the number may be somebody else's by now.

@@ -99,8 +99,8 @@ async fn read(
 
 /// Waits until more may be taken from the peer.
 async fn until_room(shared: &Shared) {
-    let freed = shared.lock().freed();
-    loop {
+    while shared.lock().is_full() {
+        let freed = shared.lock().freed();
         let mut freed = pin!(freed.notified());
         // From here on nothing that others give back is missed.
         freed.as_mut().enable();
