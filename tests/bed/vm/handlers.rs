@@ -200,7 +200,7 @@ fn create(node: &Node, handler: &str, image: &str, script: &str, more: &[(&str, 
 
 /// The machine type of a VM that runs, with its version.
 fn ensure_machine(vm: &Vm, begins: &str, parts: &[&str]) -> Result<String> {
-    let domain = format!("virtlet-{}-vm", vm.machine.get(..13).context("no id")?);
+    let domain = vm.domain()?;
     let xml = virsh(&format!("dumpxml {domain}"))?;
     let machine = xml.split("machine='").nth(1).and_then(|rest| rest.split('\'').next()).context("no machine type")?;
     let version = machine.strip_prefix(begins).with_context(|| format!("{machine} is no {begins}"))?;

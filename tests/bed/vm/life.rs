@@ -11,7 +11,7 @@ use tests::case::{Bed, Case};
 use tests::cni::{self, Network};
 use tests::command::sh;
 use tests::cri;
-use tests::emulator::of_one_thread;
+use tests::emulator::{self, of_one_thread};
 use tests::guest::ping;
 use tests::image_server::Fault;
 use tests::libvirt::only_qemu;
@@ -125,22 +125,18 @@ fn starts_again(bed: &Bed) -> Result<()> {
 /// libvirt sees vmwrapper only: that QEMU behind it is another one, controld has to tell it.
 fn new_emulator(bed: &Bed) -> Result<()> {
     let asked = bed.dir.join("asked");
-    let emulator = bed.dir.join("emulator");
     let probed = || fs::read_to_string(&asked).is_ok_and(|words| words.contains("-machine none"));
     // Reads standard input and writes as QEMU's user, to a file that is there.
     fs::write(&asked, "")?;
     fs::set_permissions(&asked, fs::Permissions::from_mode(0o666))?;
-    fs::write("/etc/virtlet/emulator", format!("{}\n", emulator.display()))?;
-    let write_emulator = |release: &str| -> Result<()> {
+    let write_emulator = |release: &str| {
         let script = format!(
             "#!/bin/sh\n# {release}\necho \"$*\" >>{}\nexec /usr/bin/qemu-system-x86_64 \"$@\"\n",
             asked.display()
         );
-        fs::write(&emulator, script)?;
-        Ok(fs::set_permissions(&emulator, fs::Permissions::from_mode(0o755))?)
+        emulator::put(bed, &script)
     };
-    write_emulator("1")?;
-    let mut node = Node::configured(bed, &format!("emulator = '{}'", emulator.display()))?;
+    let mut node = Node::configured(bed, &write_emulator("1")?)?;
     let vm = node.start_vm(bed, "first", "")?;
     ensure!(probed(), "libvirt asked another emulator than the node's");
     node.remove_vm(&vm, Duration::ZERO)?;

@@ -125,7 +125,7 @@ fn ensure_guest(vm: &Vm, boots: u32, instance: &str) -> Result<()> {
 }
 
 fn xml(vm: &Vm) -> Result<String> {
-    virsh(&format!("dumpxml virtlet-{}-vm", vm.machine.get(..13).context("no id")?))
+    virsh(&format!("dumpxml {}", vm.domain()?))
 }
 
 fn hyphened(uuid: &str) -> String {

@@ -2,7 +2,7 @@
 
 use std::fs;
 use std::net::IpAddr;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use anyhow::{Context as _, Result, ensure};
@@ -41,10 +41,7 @@ impl Vm {
             Ok(info) => Ok(Some(info)),
             Err(not_yet) => {
                 last = format!("{not_yet:#}");
-                ensure!(
-                    self.domain()?.is_some(),
-                    "the machine has ended before it answered: see what its container says"
-                );
+                ensure!(self.has_qemu()?, "the machine has ended before it answered: see what its container says");
                 Ok(None)
             }
         });
@@ -80,19 +77,23 @@ impl Vm {
         })
     }
 
-    /// Its domain, as long as libvirt has a QEMU of it: libvirt removes the file as soon as it sees the end of one.
-    fn domain(&self) -> Result<Option<String>> {
-        let named = format!("virtlet-{}-", self.machine.get(..13).context("no id")?);
-        let files = fs::read_dir("/run/libvirt/qemu").context("failed to list libvirt's machines")?;
-        let names = files.flatten().filter_map(|file| file.file_name().into_string().ok());
-        let mut domains = names.filter_map(|name| name.strip_suffix(".pid").map(str::to_owned));
-        Ok(domains.find(|domain| domain.starts_with(&named)))
+    /// The name of its domain.
+    ///
+    /// # Errors
+    /// When the machine's id is none.
+    pub fn domain(&self) -> Result<String> {
+        Ok(format!("virtlet-{}-vm", self.machine.get(..13).context("no id")?))
+    }
+
+    /// Whether libvirt has a QEMU of it: libvirt removes the file as soon as it sees the end of one.
+    fn has_qemu(&self) -> Result<bool> {
+        Ok(Path::new("/run/libvirt/qemu").join(format!("{}.pid", self.domain()?)).exists())
     }
 
     /// What its machine is doing, on one line, where a case has waited for it in vain: a guest that hangs is told from one that
     /// computes, and from one that has no network.
     fn doing(&self) -> String {
-        let Ok(Some(domain)) = self.domain() else { return "no machine".to_owned() };
+        let (Ok(domain), Ok(true)) = (self.domain(), self.has_qemu()) else { return "no machine".to_owned() };
         let said = |line: String| virsh(&line).unwrap_or_else(|failed| format!("{failed:#}"));
         let state = said(format!("domstate --reason {domain}"));
         let registers = said(format!("qemu-monitor-command --hmp {domain} info registers -a"));
