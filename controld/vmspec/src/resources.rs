@@ -21,6 +21,9 @@ pub struct Resources {
     /// Most bytes in swap; `u64::MAX` is any number.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub swap: Option<u64>,
+    /// Bytes that are kept for it when the node is short of memory.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub memory_min: Option<u64>,
 }
 
 /// Memory in huge pages. All of a guest's is in them, or nothing.
@@ -53,6 +56,7 @@ impl Resources {
             cpuset_mems: text(&self.cpuset_mems, &update.cpuset_mems),
             huge_pages: update.huge_pages.or(self.huge_pages),
             swap: update.swap.or(self.swap),
+            memory_min: update.memory_min.or(self.memory_min),
         }
     }
 

@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use anyhow::{Context as _, Result, ensure};
-use proto::cri::{ContainerState, LinuxContainerResources};
+use proto::cri::{ContainerState, LinuxContainerResources, UpdateContainerResourcesRequest};
 use tests::case::{Bed, Case};
 use tests::cri;
 use tests::libvirt::{only_qemu, virsh};
@@ -32,6 +32,10 @@ fn held(bed: &Bed) -> Result<()> {
         cpu_shares: 512,
         memory_limit_in_bytes: LIMIT,
         cpuset_cpus: "1".into(),
+        // As kubelet's MemoryQoS says them.
+        unified: [("memory.min", 64 * MIB), ("memory.high", 144 * MIB)]
+            .map(|(file, bytes)| (file.to_owned(), bytes.to_string()))
+            .into(),
         ..Default::default()
     });
     let mut pod = node.pod("two")?;
@@ -48,6 +52,7 @@ fn held(bed: &Bed) -> Result<()> {
     let dir = Path::new(CGROUPS).join(group.trim_start_matches('/'));
     holds(&dir, &[("cpu.max", "50000 100000"), ("cpu.weight", "20"), ("cpuset.cpus.effective", "1")])?;
     holds(&dir, &[("memory.max", &(LIMIT + cri::POD_FIXED).to_string())])?;
+    holds(&dir, &[("memory.min", &(64 * MIB + cri::POD_FIXED).to_string()), ("memory.high", "max")])?;
 
     let stats = node.crictl(&["stats", "-o", "json", &vm.container])?.stdout;
     let stats: serde_json::Value = serde_json::from_str(&stats)?;
@@ -59,6 +64,17 @@ fn held(bed: &Bed) -> Result<()> {
     let updated = node.crictl(&update)?;
     ensure!(updated.code == Some(0), "{updated:?}");
     holds(&dir, &[("cpu.max", "150000 100000"), ("memory.max", &(200 * MIB + cri::POD_FIXED).to_string())])?;
+
+    let unkept = UpdateContainerResourcesRequest {
+        container_id: vm.container.clone(),
+        linux: Some(LinuxContainerResources {
+            unified: [("memory.min".to_owned(), "0".to_owned())].into(),
+            ..Default::default()
+        }),
+        ..Default::default()
+    };
+    node.cri.call(|mut client| async move { client.update_container_resources(unkept).await })?;
+    holds(&dir, &[("memory.min", "0"), ("memory.max", &(200 * MIB + cri::POD_FIXED).to_string())])?;
 
     // Its thread is held as well: no thread of QEMU is elsewhere.
     let domain = virsh("list --name")?;

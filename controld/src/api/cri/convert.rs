@@ -7,7 +7,7 @@ mod huge_pages;
 mod image_volume;
 mod sandbox;
 mod stats;
-mod swap;
+mod unified;
 
 use std::collections::{BTreeMap, HashMap};
 
@@ -31,6 +31,11 @@ fn unsorted(map: &BTreeMap<String, String>) -> HashMap<String, String> {
 
 fn resources(resources: proto::cri::LinuxContainerResources) -> Result<Resources> {
     let huge_pages = huge_pages::of(&resources.hugepage_limits)?;
+    let [swap, memory_min] = unified::of(&resources.unified)?;
+    let unheeded = unified::unheeded(&resources.unified);
+    if !unheeded.is_empty() {
+        tracing::info!(files = unheeded.join(" "), "a machine is not held to these files of cgroups, which kubelet says");
+    }
     Ok(Resources {
         cpu_period: resources.cpu_period,
         cpu_quota: resources.cpu_quota,
@@ -40,7 +45,8 @@ fn resources(resources: proto::cri::LinuxContainerResources) -> Result<Resources
         cpuset_cpus: resources.cpuset_cpus,
         cpuset_mems: resources.cpuset_mems,
         huge_pages,
-        swap: swap::of(&resources.unified)?,
+        swap,
+        memory_min,
     })
 }
 

@@ -54,9 +54,12 @@ impl Version {
             (Self::Two, Some(bytes)) => file("memory", "memory.max", bytes.to_string()),
             (_, None) => {}
         }
-        if let (Self::Two, Some(bytes)) = (self, limits.swap) {
-            let value = if bytes == u64::MAX { "max".to_owned() } else { bytes.to_string() };
-            file("memory", SWAP, value);
+        // Version 1 has no such file.
+        for (name, bytes) in [(SWAP, limits.swap), ("memory.min", limits.memory_min)] {
+            if let (Self::Two, Some(bytes)) = (self, bytes) {
+                let value = if bytes == u64::MAX { "max".to_owned() } else { bytes.to_string() };
+                file("memory", name, value);
+            }
         }
         for (name, list) in [("cpuset.cpus", &limits.cpuset_cpus), ("cpuset.mems", &limits.cpuset_mems)] {
             if !list.is_empty() {
@@ -79,6 +82,7 @@ impl Version {
                 (limits.shares.is_none(), "cpu", "cpu.weight", "100"),
                 (limits.memory.is_none(), "memory", "memory.max", "max"),
                 (limits.swap.is_none(), "memory", SWAP, "max"),
+                (limits.memory_min.is_none(), "memory", "memory.min", "0"),
                 (limits.cpuset_cpus.is_empty(), "cpuset", "cpuset.cpus", "\n"),
                 (limits.cpuset_mems.is_empty(), "cpuset", "cpuset.mems", "\n"),
             ],

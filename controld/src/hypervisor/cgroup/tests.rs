@@ -11,6 +11,7 @@ fn limits() -> Limits {
         shares: Some(1024),
         memory: Some(256 * MIB),
         swap: Some(0),
+        memory_min: Some(128 * MIB),
         cpuset_cpus: "0-1".into(),
         cpuset_mems: String::new(),
     }
@@ -45,6 +46,7 @@ fn each_version_has_files_of_its_own() {
             "cpu/cpu.weight=39",
             "memory/memory.max=268435456",
             "memory/memory.swap.max=0",
+            "memory/memory.min=134217728",
             "cpuset/cpuset.cpus=0-1",
         ]
     );
@@ -53,8 +55,15 @@ fn each_version_has_files_of_its_own() {
         version.open_files_of(limits).into_iter().map(|file| format!("{}={}", file.name, file.value)).collect()
     };
     assert_eq!(opened(Version::One, &nothing), ["cpu.cfs_quota_us=-1", "cpu.shares=1024", "memory.limit_in_bytes=-1"]);
-    let of_two =
-        ["cpu.max=max", "cpu.weight=100", "memory.max=max", "memory.swap.max=max", "cpuset.cpus=\n", "cpuset.mems=\n"];
+    let of_two = [
+        "cpu.max=max",
+        "cpu.weight=100",
+        "memory.max=max",
+        "memory.swap.max=max",
+        "memory.min=0",
+        "cpuset.cpus=\n",
+        "cpuset.mems=\n",
+    ];
     assert_eq!(opened(Version::Two, &nothing), of_two);
     assert_eq!(opened(Version::One, &limits()), [""; 0]);
     assert_eq!(opened(Version::Two, &limits()), ["cpuset.mems=\n"]);

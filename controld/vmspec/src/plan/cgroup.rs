@@ -50,6 +50,8 @@ pub struct Limits {
     pub memory: Option<u64>,
     /// Bytes; `u64::MAX` is any number.
     pub swap: Option<u64>,
+    /// Bytes that are taken away only when there is nothing else to be had.
+    pub memory_min: Option<u64>,
     /// List of CPUs; empty if not said.
     pub cpuset_cpus: String,
     /// List of memory nodes; empty if not said.
@@ -118,11 +120,14 @@ impl Limits {
         let positive = |value: i64| u64::try_from(value).ok().filter(|value| *value > 0);
         let period = positive(resources.cpu_period).unwrap_or(DEFAULT_PERIOD);
         let quota = positive(resources.cpu_quota);
+        // The guest's memory is not kept by keeping what QEMU takes before it.
+        let beside = |bytes: u64| if bytes == 0 { 0 } else { bytes.saturating_add(overhead) };
         Self {
             cpu: (resources.cpu_quota != 0).then_some(CpuLimit { quota, period }),
             shares: positive(resources.cpu_shares).map(|shares| shares.clamp(*SHARES.start(), *SHARES.end())),
             memory: positive(resources.memory_limit).map(|limit| limit.saturating_add(overhead)),
             swap: resources.swap,
+            memory_min: resources.memory_min.map(beside),
             cpuset_cpus: resources.cpuset_cpus.clone(),
             cpuset_mems: resources.cpuset_mems.clone(),
         }
@@ -184,6 +189,8 @@ mod tests {
         assert_eq!(limits.clone().bearable(None), limits);
         assert_eq!(limits.clone().bearable(Some(1051)), Limits { memory: None, ..limits });
         assert_eq!(Limits::of(&Resources::default(), 50), Limits::default());
+        let kept = |bytes| Limits::of(&Resources { memory_min: Some(bytes), ..Resources::default() }, 50).memory_min;
+        assert_eq!([0, 1000, u64::MAX].map(kept), [Some(0), Some(1050), Some(u64::MAX)]);
         let unlimited = Limits::of(&Resources { cpu_quota: -1, cpu_period: 50_000, ..Resources::default() }, 0);
         assert_eq!(unlimited.cpu, Some(CpuLimit { quota: None, period: 50_000 }));
     }

@@ -5,7 +5,7 @@ use vmspec::error::Result;
 use vmspec::plan::MachinePlan;
 use vmspec::{CommandConfig, ContainerConfig, Device, Mount, ProcessConfig, Resources, SandboxConfig};
 
-use super::{huge_pages, image_volume, invalid, selects, sorted, swap, unsorted};
+use super::{huge_pages, image_volume, invalid, selects, sorted, unified, unsorted};
 use crate::model::{Container, ContainerState, Exit};
 
 /// CRI's number of `MountPropagation::PRIVATE`.
@@ -162,7 +162,7 @@ pub fn container_status(
         cpuset_cpus: resources.cpuset_cpus.clone(),
         cpuset_mems: resources.cpuset_mems.clone(),
         hugepage_limits: resources.huge_pages.map(huge_pages::limit).into_iter().collect(),
-        unified: swap::unified(resources.swap),
+        unified: unified::told(resources),
         ..Default::default()
     });
     let (reason, message) = match (&container.exit, container.pause) {
