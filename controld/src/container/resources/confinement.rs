@@ -180,7 +180,21 @@ pub(in crate::container) fn remove(uses: &Uses, container: &Container) -> io::Re
 
 fn qemu(machine: &MachinePlan) -> Result<i32, Reason> {
     let found = pid_of(Path::new(STATUS_DIR), &machine.domain, machine.id.uuid());
-    found.map_err(Reason::because("failed to find QEMU"))?.ok_or_else(|| Reason::new("QEMU has ended"))
+    found.map_err(Reason::because("failed to find QEMU"))?.ok_or_else(|| unfound(Path::new(STATUS_DIR), &machine.domain))
+}
+
+/// Why there is no QEMU. libvirt removes the file when one ends, and a libvirt with another run directory has it elsewhere.
+fn unfound(dir: &Path, domain: &str) -> Reason {
+    let file = dir.join(format!("{domain}.pid"));
+    if file.exists() {
+        return Reason::new("QEMU has ended");
+    }
+    Reason::new(format!(
+        "there is no `{}`: QEMU has ended, or libvirt's run directory is another one than `{}` is in; controld needs that of the \
+         node's libvirt there",
+        file.display(),
+        dir.display()
+    ))
 }
 
 /// Says how soon the kernel kills a process when the node is out of memory: from -1000, never, to 1000, first (proc(5)).
@@ -199,4 +213,18 @@ fn set_oom_score(pid: i32, score: i64) -> Result<(), Reason> {
 
 fn of(uses: &Uses, container: &Container) -> Option<(Cgroups, Cgroup)> {
     uses.cgroups.clone().zip(container.machine.cgroup.clone())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_file_that_is_absent_is_not_taken_for_the_end_of_qemu() {
+        let dir = tempfile::tempdir().expect("tempdir");
+        let why = || Chain(&unfound(dir.path(), "vm")).to_string();
+        assert!(why().contains("vm.pid`: QEMU has ended, or libvirt's run directory is another one"), "{}", why());
+        fs::write(dir.path().join("vm.pid"), "1").expect("written");
+        assert_eq!(why(), "QEMU has ended");
+    }
 }
