@@ -36,6 +36,17 @@ pub(super) fn wanted(config: &FlexvolumesConfig, pod: &PodToBe, container: &Cont
     ours.map(want).collect()
 }
 
+/// Those of ours that no container mounts.
+pub(super) fn unmounted(pod: &PodToBe) -> Vec<&str> {
+    let containers = || pod.spec.init_containers.iter().flatten().chain(&pod.spec.containers);
+    let is_mounted = |name: &str| {
+        containers().any(|container| container.volume_mounts.iter().flatten().any(|mount| mount.name == name))
+    };
+    let volumes = pod.spec.volumes.iter().flatten();
+    let ours = volumes.filter(|volume| volume.flex_volume.as_ref().is_some_and(|flex| flex.driver == DRIVER));
+    ours.map(|volume| volume.name.as_str()).filter(|name| !is_mounted(name)).collect()
+}
+
 /// As kubelet has them. What is in a Secret, only the cluster knows.
 fn options(flex: &FlexVolumeSource) -> std::collections::BTreeMap<String, String> {
     let mut options = flex.options.clone().unwrap_or_default();

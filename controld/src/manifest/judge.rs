@@ -1,5 +1,6 @@
 //! What would become of a pod.
 
+use std::collections::BTreeMap;
 use std::path::Path;
 
 use k8s_openapi::api::core::v1::Container;
@@ -66,9 +67,23 @@ pub fn judge(config: &Config, manifest: &Manifest, pod: &PodToBe) -> Verdict {
             }
             verdict.machines(config, pod, &sandbox, &handler, &annotations);
         }
-        Err(problems) => verdict.problems.extend(problems.each()),
+        Err(problems) => {
+            verdict.problems.extend(problems.each());
+            // What else is wrong is told in the same round.
+            if let Ok(others) = PodAnnotations::parse(&right_by_themselves(&pod.annotations)) {
+                verdict.machines(config, pod, &sandbox, &handler, &others);
+                verdict.settings.clear();
+            }
+        }
     }
     verdict
+}
+
+fn right_by_themselves(annotations: &BTreeMap<String, String>) -> BTreeMap<String, String> {
+    let is_right = |(key, value): &(&String, &String)| {
+        PodAnnotations::parse(&BTreeMap::from([((*key).clone(), (*value).clone())])).is_ok()
+    };
+    annotations.iter().filter(is_right).map(|(key, value)| (key.clone(), value.clone())).collect()
 }
 
 impl Verdict {
@@ -93,6 +108,19 @@ impl Verdict {
         }
         if pod.spec.containers.is_empty() {
             self.problems.push("there is no container, and so no machine".into());
+        }
+        let init = pod.spec.init_containers.iter().flatten();
+        for container in init.chain(&pod.spec.containers) {
+            let security = container.security_context.as_ref();
+            if security.and_then(|security| security.read_only_root_filesystem) == Some(true) {
+                self.remarks.push(format!(
+                    "container {}: `readOnlyRootFilesystem` holds for commands that are run in the guest alone: the guest writes to its disk",
+                    container.name
+                ));
+            }
+        }
+        for name in flexvolume::unmounted(pod) {
+            self.remarks.push(format!("volume {name}: no container mounts this flexvolume, so it is no disk of the VM"));
         }
     }
 
@@ -153,8 +181,6 @@ fn is_sidecar(container: &Container) -> bool {
 
 #[cfg(test)]
 mod tests {
-    use std::collections::BTreeMap;
-
     use proptest::prelude::*;
     use proptest::sample::select;
     use vmspec::manifest::read;
@@ -272,6 +298,34 @@ spec:
   - {name: a, image: x, resources: {limits: {memory: 40Mi}}}
 ";
         insta::assert_snapshot!(self::verdict("", text).problems.join("\n"));
+    }
+
+    #[test]
+    fn what_is_wrong_beside_a_wrong_annotation_is_told_in_the_same_round() {
+        let text = "\
+kind: Pod
+metadata: {annotations: {VirtletVCPUcount: '2', VirtletVCPUCount: '3'}}
+spec: {containers: [{name: a, image: x, resources: {limits: {memory: 40Mi}}}]}
+";
+        let told = verdict("", text);
+        let [annotation, memory] = &told.problems[..] else { panic!("{told:?}") };
+        assert!(annotation.contains("VirtletVCPUcount: unknown"), "{annotation}");
+        assert!(memory.contains("after 74 MiB for QEMU"), "by the annotation that is right: {memory}");
+        assert!(told.settings.is_empty(), "{told:?}");
+    }
+
+    #[test]
+    fn what_means_something_else_for_a_vm_is_remarked() {
+        let text = "\
+kind: Pod
+spec:
+  runtimeClassName: virtlet
+  volumes: [{name: f, flexVolume: {driver: virtlet/flexvolume_driver}}]
+  containers: [{name: a, image: x, securityContext: {readOnlyRootFilesystem: true}}]
+";
+        let remarks = verdict("", text).remarks.join("\n");
+        assert!(remarks.contains("container a: `readOnlyRootFilesystem` holds for commands"), "{remarks}");
+        assert!(remarks.contains("volume f: no container mounts this flexvolume"), "{remarks}");
     }
 
     #[test]
