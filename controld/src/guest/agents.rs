@@ -42,6 +42,8 @@ use crate::model::{Container, ContainerState};
 
 /// How long our agent may take to answer our greeting. One that is started later is heard then.
 const GREETING: Duration = Duration::from_secs(2);
+/// Between two questions whether QEMU's agent is there, which one that boots has not yet.
+const ASK_AGAIN: Duration = Duration::from_secs(1);
 /// After a machine's start a command waits so long for an agent: containers that run can be spoken to. kubelet gives a request
 /// two minutes unless it is told otherwise.
 const BOOT: Duration = Duration::from_secs(100);
@@ -51,6 +53,9 @@ const NO_AGENT: &str = "no agent answers in the guest, so no command can be star
 
 const NOT_THERE: &str = "`virtlet-agent` does not answer in the guest; install it there, see docs/guest-agent.md, or wait until \
                          the guest is up";
+
+const QEMUS_ALONE: &str = "`virtlet-agent` does not answer in the guest, and QEMU's agent, which does, takes neither input nor a \
+                           terminal and gives output only at the end; install `virtlet-agent` there, see docs/guest-agent.md";
 
 /// All machines' agents.
 #[derive(Debug)]
@@ -178,10 +183,16 @@ impl Agents {
     pub async fn start(&self, command: Command) -> Result<Process> {
         let Command { machine: id, start, patience } = command;
         let machine = self.machine(id);
-        match self.link(&machine, id, machine.booted(patience)).await {
-            Some(link) => link.begin(Message::Start(start)).await,
-            None => Err(Error::new(Kind::State, format!("failed to start the command: {NOT_THERE}"))),
-        }
+        let why = tokio::select! {
+            biased;
+            link = self.link(&machine, id, machine.booted(patience)) => match link {
+                Some(link) => return link.begin(Message::Start(start)).await,
+                None => NOT_THERE,
+            },
+            // The guest is up, then, and nothing that is waited for longer comes.
+            () = machine.qga_alone() => QEMUS_ALONE,
+        };
+        Err(Error::new(Kind::State, format!("failed to start the command: {why}")))
     }
 
     /// Runs a command to its end and collects its output, through whichever agent there is. It has `limit` from when an agent
@@ -306,6 +317,14 @@ impl Machine {
     /// The span of work that no call waits for; none until somebody has said whose it is.
     fn span(&self) -> Span {
         self.span.get().cloned().unwrap_or_else(Span::none)
+    }
+
+    /// Ends when QEMU's agent has answered and ours has had as long as that takes to come after it.
+    async fn qga_alone(&self) {
+        while self.qga.answers().await.is_err() {
+            sleep(ASK_AGAIN).await;
+        }
+        sleep(GREETING).await;
     }
 
     /// Until when its guest may boot.

@@ -64,6 +64,14 @@ fn agents(dir: &Path) -> (Arc<Agents>, MachineId, UnixListener) {
 
 /// A question to QEMU's agent, which synchronises first.
 async fn question(qemu: &UnixListener) -> (UnixStream, Value) {
+    let mut stream = synchronised(qemu).await;
+    let mut request = String::new();
+    stream.read_line(&mut request).await.expect("reads");
+    (stream.into_inner(), serde_json::from_str(&request).expect("JSON"))
+}
+
+/// The next connection, on which QEMU's agent has said that it is there.
+async fn synchronised(qemu: &UnixListener) -> BufReader<UnixStream> {
     let (stream, _) = qemu.accept().await.expect("accepts");
     let mut stream = BufReader::new(stream);
     let mut sync = Vec::new();
@@ -72,9 +80,7 @@ async fn question(qemu: &UnixListener) -> (UnixStream, Value) {
     let answer = json!({"return": sync["arguments"]["id"]}).to_string();
     let synchronised = [b"half an answer\xff", answer.as_bytes(), b"\n"].concat();
     stream.get_mut().write_all(&synchronised).await.expect("writes");
-    let mut request = String::new();
-    stream.read_line(&mut request).await.expect("reads");
-    (stream.into_inner(), serde_json::from_str(&request).expect("JSON"))
+    stream
 }
 
 fn words(machine: MachineId, argv: &[&str]) -> Command {
@@ -325,6 +331,17 @@ async fn an_agent_that_hears_nothing_any_more_has_not_been_asked() {
     guest.greet().await;
     assert_eq!(guest.hear().await, (0, Message::Stop));
     assert_eq!(asking.await.expect("no panic").expect_err("no answer").kind(), Kind::State);
+}
+
+#[tokio::test]
+async fn ours_is_not_waited_for_in_a_guest_whose_other_agent_is_up() {
+    let dir = tempfile::tempdir().expect("tempdir");
+    let (agents, id, _silent) = agents(dir.path());
+    let qemu = UnixListener::bind(qemu_socket(dir.path(), id)).expect("binds");
+    let command = Command { patience: BOOT, ..anything(id) };
+    let (started, _) = tokio::join!(agents.start(command), synchronised(&qemu));
+    let error = started.map(drop).expect_err("none of ours").to_string();
+    assert!(error.contains("QEMU's agent, which does, takes neither input"), "{error}");
 }
 
 /// Answers questions to QEMU's agent, one after another; what they were.
