@@ -90,6 +90,8 @@ pub struct Command {
     start: Start,
     /// For how long the guest may still boot.
     patience: Duration,
+    /// Whether our agent comes for sure.
+    has_agent: bool,
 }
 
 impl Command {
@@ -112,7 +114,8 @@ impl Command {
         let start = container.config.process.start(argv);
         let up = u64::try_from(now_nanos().saturating_sub(container.started_at)).unwrap_or(0);
         let patience = BOOT.saturating_sub(Duration::from_nanos(up));
-        Ok(Self { machine: container.machine.id, start, patience })
+        let machine = &container.machine;
+        Ok(Self { machine: machine.id, start, patience, has_agent: machine.guest.has_agent })
     }
 
     /// Otherwise than its container says.
@@ -181,7 +184,7 @@ impl Agents {
     /// # Errors
     /// When it does not answer, or refuses.
     pub async fn start(&self, command: Command) -> Result<Process> {
-        let Command { machine: id, start, patience } = command;
+        let Command { machine: id, start, patience, has_agent } = command;
         let machine = self.machine(id);
         let why = tokio::select! {
             biased;
@@ -189,8 +192,8 @@ impl Agents {
                 Some(link) => return link.begin(Message::Start(start)).await,
                 None => NOT_THERE,
             },
-            // The guest is up, then, and nothing that is waited for longer comes.
-            () = machine.qga_alone() => QEMUS_ALONE,
+            // The guest is up, then, and nobody said that there is more to come.
+            () = machine.qga_alone(), if !has_agent => QEMUS_ALONE,
         };
         Err(Error::new(Kind::State, format!("failed to start the command: {why}")))
     }
@@ -223,7 +226,7 @@ impl Agents {
     }
 
     async fn run_to_end(&self, command: Command, found: &watch::Sender<bool>) -> Result<Output> {
-        let Command { machine: id, start, patience } = command;
+        let Command { machine: id, start, patience, .. } = command;
         let began = Instant::now();
         let machine = self.machine(id);
         let booted = machine.booted(patience);

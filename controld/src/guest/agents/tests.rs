@@ -85,7 +85,7 @@ async fn synchronised(qemu: &UnixListener) -> BufReader<UnixStream> {
 
 fn words(machine: MachineId, argv: &[&str]) -> Command {
     let argv = argv.iter().map(|word| (*word).to_owned()).collect();
-    Command { machine, start: Start { argv, ..Start::default() }, patience: Duration::ZERO }
+    Command { machine, start: Start { argv, ..Start::default() }, patience: Duration::ZERO, has_agent: false }
 }
 
 fn anything(machine: MachineId) -> Command {
@@ -342,6 +342,18 @@ async fn ours_is_not_waited_for_in_a_guest_whose_other_agent_is_up() {
     let (started, _) = tokio::join!(agents.start(command), synchronised(&qemu));
     let error = started.map(drop).expect_err("none of ours").to_string();
     assert!(error.contains("QEMU's agent, which does, takes neither input"), "{error}");
+}
+
+#[tokio::test]
+async fn ours_is_waited_for_where_it_is_said_to_come() {
+    let dir = tempfile::tempdir().expect("tempdir");
+    let (agents, id, _silent) = agents(dir.path());
+    let qemu = UnixListener::bind(qemu_socket(dir.path(), id)).expect("binds");
+    let command = Command { patience: Duration::from_millis(100), has_agent: true, ..anything(id) };
+    let error = agents.start(command).await.map(drop).expect_err("it does not come").to_string();
+    assert!(error.contains("or wait until the guest is up"), "{error}");
+    let asked = tokio::select! { biased; _ = qemu.accept() => true, () = future::ready(()) => false };
+    assert!(!asked, "QEMU's agent says nothing of when ours comes");
 }
 
 /// Answers questions to QEMU's agent, one after another; what they were.

@@ -35,8 +35,9 @@ pub(super) fn of(
         argv: container.command.argv.clone(),
         read_only_root: container.command.read_only_root,
     });
-    let mut guest = Guest { command, ..Guest::default() };
-    if handler.defaults.has_agent(annotations) {
+    let has_agent = handler.defaults.has_agent(annotations);
+    let mut guest = Guest { has_agent, command, ..Guest::default() };
+    if has_agent {
         guest.sysctls.clone_from(&sandbox.sysctls);
         guest.resolver = sandbox.dns.as_ref().map(|dns| dns.options.clone()).unwrap_or_default();
     }

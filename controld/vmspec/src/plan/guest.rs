@@ -7,6 +7,9 @@ use serde::{Deserialize, Serialize};
 /// How a guest is to be, where its image alone does not say.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Guest {
+    /// Whether our agent is known to be in it, or to be installed while it boots.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub has_agent: bool,
     /// Settings of its kernel: those of the pod.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub sysctls: BTreeMap<String, String>,
