@@ -107,6 +107,8 @@ test: PROFILE := dev
 # From an empty cache guests and peers take half as long to build as all else takes. They are built beside compilers, unit tests and
 # fuzz targets, and with what these leave of the processors; and the tier `net`, which needs few of them, does not wait for the rest.
 # Unit tests mostly wait, for programs of others above all: the fuzzer has the processors that they leave.
+# Of what tests and targets draw at random they draw the same here each time; `make test-unit` and `make fuzz` draw anew.
+test: export PROPTEST_RNG_SEED := 1
 test: room host ## unit tests, the same 100,000 inputs for each fuzz target, then every tier of the bed
 	@mkdir -p target; tests/peers/build.sh cni >/dev/null; \
 	set -m; trap 'kill -- $$(jobs -p | sed s/^/-/) 2>/dev/null || :' EXIT; \
