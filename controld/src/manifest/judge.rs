@@ -120,7 +120,8 @@ impl Verdict {
             }
         }
         for name in flexvolume::unmounted(pod) {
-            self.remarks.push(format!("volume {name}: no container mounts this flexvolume, so it is no disk of the VM"));
+            self.remarks
+                .push(format!("volume {name}: no container mounts this flexvolume, so it is no disk of the VM"));
         }
     }
 

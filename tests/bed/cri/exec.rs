@@ -146,7 +146,10 @@ fn by_qemus_agent(bed: &Bed) -> Result<()> {
     let failed = exec.shell("exec -s $id sh -c 'exit 3'")?;
     ensure!(failed.code != Some(0) && failed.stderr.contains('3'), "{failed:?}");
     let interactive = exec.shell("exec -i $id cat </dev/null")?;
-    ensure!(interactive.stderr.contains("`virtlet-agent` does not answer in the guest, and QEMU's agent"), "{interactive:?}");
+    ensure!(
+        interactive.stderr.contains("`virtlet-agent` does not answer in the guest, and QEMU's agent"),
+        "{interactive:?}"
+    );
     let ended = exec.shell("exec -s --timeout 3 $id sh -c 'sleep 4321 & sh -c \"sleep 4321; true\"; true'")?;
     ensure!(ended.code != Some(0) && ended.stderr.contains("did not end within 3 s"), "{ended:?}");
     wait_for("end of a command that was late", END, || {

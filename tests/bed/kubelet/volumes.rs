@@ -30,6 +30,8 @@ const PODS: &str = "/var/lib/kubelet/pods";
 const MIB: u64 = 1 << 20;
 /// Files of the stock image's pod belong to it.
 const GROUP: u32 = 1234;
+/// Whom that pod runs as; in the image it is who may become root.
+const USER: u32 = 1000;
 
 pub(super) const CASES: &[Case] =
     &[Case { name: "kubelet::volumes_of_every_kind_in_a_whole_cluster", deadline: DEADLINE, run }];
@@ -130,13 +132,17 @@ fn outlived(bed: &Bed, node: &Node, plane: &mut Controllers) -> Result<()> {
 fn told(bed: &Bed, plane: &mut Controllers, subject: &Subject) -> Result<()> {
     let name = subject.name;
     let mut last = String::new();
+    let as_root = |words: &[&'static str]| {
+        let sudo: &[&str] = if subject.group.is_some() { &["sudo", "-n"] } else { &[] };
+        [&["exec", name, "--"], sudo, words].concat()
+    };
     wait_for("volumes in the guest", CLOUD_DEADLINE, || {
-        let ended = finish(&mut plane.command(&["exec", name, "--", "cat", "/srv/all/name"]), TOOL_DEADLINE)?;
+        let ended = finish(&mut plane.command(&as_root(&["cat", "/srv/all/name"])), TOOL_DEADLINE)?;
         last = format!("{}{}", ended.stdout, ended.stderr);
         Ok((ended.stdout.trim() == name).then_some(()))
     })
     .with_context(|| last)?;
-    let said = plane.kubectl(&["exec", name, "--", "sh", "-c", SCRIPT])?;
+    let said = plane.kubectl(&as_root(&["sh", "-c", SCRIPT]))?;
     let [secret, token, scratch] = match subject.group {
         None => ["400 0", "644 0", "777 0"].map(str::to_owned),
         Some(group) => [format!("440 {group}"), format!("640 {group}"), format!("2777 {group}")],
@@ -153,8 +159,13 @@ fn told(bed: &Bed, plane: &mut Controllers, subject: &Subject) -> Result<()> {
     ensure!(written == b"of the guest\n", "block volume: {written:?}");
     ensure!(subject.read_only.read(8, 512)? == [0; 8], "a block volume that is read-only was written to");
     let line = "echo x >/srv/flex/new; grep ' /srv/flex ' /proc/mounts | cut -d ' ' -f 3";
-    let said = plane.kubectl(&["exec", name, "--", "sh", "-c", line])?;
+    let said = plane.kubectl(&as_root(&["sh", "-c", line]))?;
     ensure!(said == "ext4\n", "flexvolume: {said:?}");
+    if subject.group.is_some() {
+        // Links in a directory that all may write to, which are the pod's user's: root has followed them above, and so does that user.
+        let said = plane.kubectl(&["exec", name, "--", "sh", "-c", BY_THE_USER])?;
+        ensure!(said == format!("1\n{USER} {USER}\nfirst\nhidden\n2\n"), "as the pod's user: {said:?}");
+    }
     Ok(())
 }
 
@@ -197,6 +208,11 @@ for dir in /etc/app /srv/node-ro /srv/words; do { echo x >$dir/new; } 2>&1 | gre
 echo of the guest | dd of=/dev/written bs=512 seek=1 conv=fsync 2>/dev/null
 head -n 1 /dev/read-only
 echo x | dd of=/dev/read-only bs=512 seek=1 conv=fsync 2>/dev/null || echo refused";
+
+const BY_THE_USER: &str = "cat /proc/sys/fs/protected_symlinks
+echo $(id -u) $(stat -c %u /srv/all/token)
+cat /etc/app/word /srv/secret/key
+tr -cd . </srv/all/token | wc -c";
 
 fn objects(bed: &Bed, subjects: &[Subject]) -> Vec<Value> {
     let mut items = vec![
@@ -252,7 +268,7 @@ fn pod(bed: &Bed, subject: &Subject) -> Value {
         }},
         "spec": {
             "runtimeClassName": "virtlet", "terminationGracePeriodSeconds": 20, "serviceAccountName": "default",
-            "securityContext": {"fsGroup": subject.group},
+            "securityContext": {"fsGroup": subject.group, "runAsUser": subject.group.map(|_| USER)},
             "containers": [{
                 "name": "vm", "image": subject.image, "imagePullPolicy": "IfNotPresent",
                 "resources": {"limits": {"memory": subject.memory, "cpu": "1"}},

@@ -34,7 +34,10 @@ fn resources(resources: proto::cri::LinuxContainerResources) -> Result<Resources
     let [swap, memory_min] = unified::of(&resources.unified)?;
     let unheeded = unified::unheeded(&resources.unified);
     if !unheeded.is_empty() {
-        tracing::info!(files = unheeded.join(" "), "a machine is not held to these files of cgroups, which kubelet says");
+        tracing::info!(
+            files = unheeded.join(" "),
+            "a machine is not held to these files of cgroups, which kubelet says"
+        );
     }
     Ok(Resources {
         cpu_period: resources.cpu_period,

@@ -180,7 +180,9 @@ pub(in crate::container) fn remove(uses: &Uses, container: &Container) -> io::Re
 
 fn qemu(machine: &MachinePlan) -> Result<i32, Reason> {
     let found = pid_of(Path::new(STATUS_DIR), &machine.domain, machine.id.uuid());
-    found.map_err(Reason::because("failed to find QEMU"))?.ok_or_else(|| unfound(Path::new(STATUS_DIR), &machine.domain))
+    found
+        .map_err(Reason::because("failed to find QEMU"))?
+        .ok_or_else(|| unfound(Path::new(STATUS_DIR), &machine.domain))
 }
 
 /// Why there is no QEMU. libvirt removes the file when one ends, and a libvirt with another run directory has it elsewhere.
