@@ -144,7 +144,8 @@ async fn start(config: Config, opener: &Opener, calls: &Calls) -> anyhow::Result
     opener.waits_for("the image mappings of the cluster");
     let watching = mapping::start(&config.images, node.images.mappings()).await;
     opener.waits_for(format!("its streaming server at `{}`", config.streaming.address));
-    let sessions = Arc::new(Sessions::bind(&config, node.store.clone(), node.agents.clone()).await?);
+    let sessions =
+        Arc::new(Sessions::bind(&config, node.store.clone(), node.agents.clone(), node.consoles.clone()).await?);
     opener.waits_for("a first look at the emulator");
     node.accel.refresh_wrapper(&config).await;
     let metrics = match config.metrics.address {

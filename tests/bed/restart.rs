@@ -233,7 +233,20 @@ fn virtlogd(bed: &Bed) -> Result<()> {
     node.libvirt.virtlogd.kill9()?;
     pings.wait_answers(5)?;
     vm.info().context("the guest without virtlogd")?;
+    // controld hears the console itself now; another controld does, too, and whether virtlogd is back or not.
+    let heard = |node: &Node, times: usize| {
+        let told = "virtlogd does not write this console's log any more";
+        wait_until("a scribe", GRACE, || node.controld.log().is_ok_and(|log| log.matches(told).count() == times))
+    };
+    heard(&node, 1)?;
+    renews(&node, &vm).context("heard by controld")?;
+    node.controld.kill9()?;
+    node.controld.start_again()?;
+    node.wait_ready()?;
+    heard(&node, 2)?;
+    renews(&node, &vm).context("heard by the next controld")?;
     node.libvirt.virtlogd.start_again()?;
+    renews(&node, &vm).context("heard with a virtlogd that knows nothing of the machine")?;
     pings.wait_answers(5)?;
     pings.stop_and_count_lost()?;
     node.cri.stop(&vm.container, SHUTDOWN)?;

@@ -27,7 +27,7 @@ pub struct Sessions {
 
 #[derive(Debug)]
 struct Serving {
-    consoles: Consoles,
+    consoles: Arc<Consoles>,
     agents: Arc<Agents>,
     store: Store,
 }
@@ -39,8 +39,8 @@ impl Sessions {
     ///
     /// # Errors
     /// When its address cannot be had.
-    pub async fn bind(config: &Config, store: Store, agents: Arc<Agents>) -> Result<Self> {
-        let serving = Serving { consoles: Consoles::new(config), agents, store };
+    pub async fn bind(config: &Config, store: Store, agents: Arc<Agents>, consoles: Arc<Consoles>) -> Result<Self> {
+        let serving = Serving { consoles, agents, store };
         let tls = config.streaming.tls_files();
         let wanted = streaming::Config { tls, ..streaming::Config::at(config.streaming.address) };
         let server = Server::bind(wanted, Arc::new(serving)).await.map_err(|cause| {

@@ -277,7 +277,7 @@ impl Host for Arc<Uses> {
     }
 
     async fn follow(&self, container: &Container) -> io::Result<Option<Follower>> {
-        start::follow(self, container).await
+        start::follow(self, container, true).await
     }
 
     async fn finish(&self, console: Follower, wait: bool) -> bool {

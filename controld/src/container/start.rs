@@ -27,6 +27,7 @@ use crate::container::resources::confinement;
 use crate::disks::{block_devices, emptydir, flexvolume, growth, persistent};
 use crate::files::{io_failed, remove};
 use crate::guest::console::follow::Follower;
+use crate::guest::console::scribe::Scribe;
 use crate::guest::console::{COMMAND_END, COMMAND_LOG, SERIAL_LOG};
 use crate::guest::{agents, screen, seed, share};
 use crate::model::domain::{DomainSpec, Hostdev, Shared, WrapperEnv};
@@ -64,7 +65,7 @@ pub(super) async fn machine(
     // Of a start that failed.
     let end = uses.console_dir(container).join(COMMAND_END);
     remove(&end).map_err(|cause| io_failed("end of an earlier start not removed", cause))?;
-    let follower = follow(uses, container).await.map_err(|cause| io_failed("pod's log not opened", cause))?;
+    let follower = follow(uses, container, false).await.map_err(|cause| io_failed("pod's log not opened", cause))?;
 
     let started = async {
         let instance = root.map(|root| root.uuid);
@@ -209,14 +210,16 @@ fn locked_memory(net: &PodNet, hostdevs: &[Hostdev]) -> Result<Option<u64>> {
     Ok(Some(info.ram_total()))
 }
 
-/// Copies what the pod's log has to the pod's log, if the pod has one: the console, or the output of the machine's command.
-pub(super) async fn follow(uses: &Arc<Uses>, container: &Container) -> io::Result<Option<Follower>> {
+/// Copies what the pod's log has to the pod's log, if the pod has one: the console, or the output of the machine's command. `is_running`
+/// says that the machine was there before this process.
+pub(super) async fn follow(uses: &Arc<Uses>, container: &Container, is_running: bool) -> io::Result<Option<Follower>> {
     let Some(sandbox) = uses.store.sandbox(&container.sandbox) else { return Ok(None) };
     let Some(log) = container.log_path(&sandbox.config) else { return Ok(None) };
     let (watcher, dir, limit) = (uses.watcher.clone(), uses.console_dir(container), uses.config.machine.console_log);
     let is_for_command = container.machine.guest.command.is_some();
-    let names = if is_for_command { COMMAND_FILES } else { SERIAL_FILES };
-    off_reactor(move || Follower::start(&watcher, &dir, names, log, limit)).await.map(Some)
+    let scribe = || Scribe::new(uses.consoles.clone(), container.machine.id.to_string(), dir.clone());
+    let (names, scribe) = if is_for_command { (COMMAND_FILES, None) } else { (SERIAL_FILES, Some(scribe())) };
+    off_reactor(move || Follower::start(&watcher, &dir, names, log, limit, (scribe, is_running))).await.map(Some)
 }
 
 /// The agent that a pod wants installed in its guest.

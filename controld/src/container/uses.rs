@@ -15,7 +15,7 @@ use crate::config::Config;
 use crate::container::reboots::Reboots;
 use crate::disks;
 use crate::guest::agents::Agents;
-use crate::guest::console::hub;
+use crate::guest::console::hub::{self, Consoles};
 use crate::guest::seed::api;
 use crate::guest::share::Shares;
 use crate::hypervisor::Hypervisor;
@@ -45,6 +45,8 @@ pub struct Uses {
     pub orphans: Orphans,
     /// What runs commands in guests.
     pub agents: Arc<Agents>,
+    /// What machines print.
+    pub consoles: Arc<Consoles>,
     pub reboots: Arc<Reboots>,
     /// What shares volumes with guests.
     pub shares: Arc<Shares>,

@@ -12,6 +12,7 @@ use crate::api::sessions::Sessions;
 use crate::config::Config;
 use crate::container::Reboots;
 use crate::guest::agents::{self, Agents};
+use crate::guest::console::hub::Consoles;
 use crate::guest::share::Shares;
 use crate::hypervisor::accelerator::AcceleratorChoice;
 use crate::hypervisor::cgroup::Cgroups;
@@ -38,6 +39,7 @@ pub(crate) struct Node {
     pub(crate) orphans: Orphans,
     emulator: Emulator,
     pub(crate) agents: Arc<Agents>,
+    pub(crate) consoles: Arc<Consoles>,
     reboots: Arc<Reboots>,
     instance: Arc<Instance>,
     volumes: Volumes,
@@ -90,6 +92,7 @@ impl Node {
         let cgroups = cgroups.ok();
         let emulator = Emulator::new(config.emulator.clone());
         let agents = Arc::new(Agents::new(agents::dir(&config)));
+        let consoles = Arc::new(Consoles::new(&config));
         let node = Self {
             config,
             store,
@@ -100,6 +103,7 @@ impl Node {
             orphans,
             emulator,
             agents,
+            consoles,
             reboots: Arc::default(),
             instance,
             volumes,
@@ -122,6 +126,7 @@ impl Node {
             accel: self.accel.clone(),
             orphans: self.orphans.clone(),
             agents: self.agents.clone(),
+            consoles: self.consoles.clone(),
             reboots: self.reboots.clone(),
             shares: Arc::new(Shares::new(self.config.clone(), self.store.clone(), self.hypervisor.clone())),
             disks: Arc::new(disks::Uses::new(

@@ -7,18 +7,20 @@
 //!   line once even if controld is killed in between ([`position`]). [`watch`] tells it that there is more.
 //! - [`end`] reads what the agent in the guest has said of the end of the machine's command, where the machine is for one; the
 //!   command's output is followed then, in place of the console.
+//! - [`scribe`] writes the append log where virtlogd does so no more.
 //! - [`tail`] reads what the guest has printed last, where its kernel has panicked.
-//! - [`hub`] connects to the socket while clients are attached, and only then.
+//! - [`hub`] connects to the socket while clients are attached, or a scribe writes, and only then.
 //!
 //! virtlogd keeps `serial.log` and three predecessors of 2 MiB each (its defaults). What a guest prints beyond that while
-//! controld is down is lost, and so is what it prints while virtlogd is dead: QEMU then drops console output until
-//! the machine's next start, the machine itself runs on.
+//! controld is down is lost, and so is what it prints between the end of virtlogd and the scribe's first look, and what a machine's command
+//! prints after the end of virtlogd: its ports have no socket. The machine itself runs on.
 
 pub mod crilog;
 pub mod end;
 pub mod follow;
 pub mod hub;
 pub mod position;
+pub mod scribe;
 pub mod tail;
 
 /// Append log of a machine's serial port.

@@ -16,6 +16,7 @@ use tokio::sync::{mpsc, oneshot};
 use tracing::Instrument as _;
 
 use self::copy::Copy;
+use super::scribe::{Scribe, StandIn};
 
 /// When a log that could not be written is tried again.
 const RETRY: Duration = Duration::from_secs(5);
@@ -36,7 +37,8 @@ enum Command {
 
 impl Follower {
     /// Begins or resumes copying the first of the files `names` of `dir` to `log`, which may have `limit` bytes and as many in an
-    /// older file. The log exists when this returns. The machine writes to the other files, too.
+    /// older file. The log exists when this returns. The machine writes to the other files, too. With `scribe` the first is written
+    /// where virtlogd does so no more; `is_running` says that the machine is there already.
     ///
     /// # Errors
     /// When the log or the position cannot be opened.
@@ -46,12 +48,14 @@ impl Follower {
         names: &'static [&'static str],
         log: PathBuf,
         limit: u64,
+        (scribe, is_running): (Option<Scribe>, bool),
     ) -> io::Result<Self> {
         let watch = watcher.watch(dir)?;
         let name = names.first().copied().unwrap_or_default();
         let copy = Copy::open(dir, name, log, limit)?;
         let (commands, inbox) = mpsc::channel(4);
-        tokio::spawn(run(copy, watch, names, inbox).in_current_span());
+        let stand_in = StandIn::new(scribe, is_running);
+        tokio::spawn(run(copy, watch, names, (inbox, stand_in)).in_current_span());
         Ok(Self { commands })
     }
 
@@ -78,17 +82,27 @@ impl Follower {
     }
 }
 
-async fn run(mut copy: Copy, mut watch: Watch, names: &[&str], mut inbox: mpsc::Receiver<Command>) {
+async fn run(
+    mut copy: Copy,
+    mut watch: Watch,
+    names: &[&str],
+    (mut inbox, mut stand_in): (mpsc::Receiver<Command>, StandIn),
+) {
     let mut failing = false;
     loop {
         let copied;
         (copy, copied) = off_reactor(copy, |copy| copy.advance(false)).await;
         report(copy.log_path(), failing, &copied);
         failing = copied.is_err();
+        stand_in.heed(names.first().is_some_and(|name| watch.writer_closed(name)));
         let command = tokio::select! {
             // What is printed while nothing can be written is no reason to try.
             () = watch.changed(), if !failing => continue,
             () = tokio::time::sleep(RETRY), if failing => continue,
+            () = stand_in.due() => {
+                stand_in.look().await;
+                continue;
+            }
             command = inbox.recv() => command,
         };
         match command {
@@ -102,8 +116,11 @@ async fn run(mut copy: Copy, mut watch: Watch, names: &[&str], mut inbox: mpsc::
                 let mut is_all = false;
                 if wait_for_writer {
                     // Past the deadline we copy what is there.
-                    let closed = tokio::time::timeout(WRITER_CLOSE_DEADLINE, writer_closed(&mut watch, names)).await;
-                    is_all = closed.is_ok();
+                    let closed = async {
+                        stand_in.written().await;
+                        writer_closed(&mut watch, names).await;
+                    };
+                    is_all = tokio::time::timeout(WRITER_CLOSE_DEADLINE, closed).await.is_ok();
                 }
                 let tried = || {
                     // The caller may be gone.

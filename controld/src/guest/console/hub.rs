@@ -40,7 +40,17 @@ impl Consoles {
     /// The consoles of this node's machines.
     #[must_use]
     pub fn new(config: &Config) -> Self {
-        Self { dir: console_dir(config), lines: Mutex::default() }
+        Self::of(console_dir(config))
+    }
+
+    /// Consoles whose sockets are in `dir`.
+    pub(super) fn of(dir: PathBuf) -> Self {
+        Self { dir, lines: Mutex::default() }
+    }
+
+    /// What a console prints from now on, until its machine ends; `None` if it has. Who does not keep up misses output.
+    pub(super) async fn listen(&self, id: &str) -> Option<broadcast::Receiver<Bytes>> {
+        self.join(id).await.ok().map(|ends| ends.output)
     }
 
     /// Joins a client to a console until the machine ends, or the client's only input.

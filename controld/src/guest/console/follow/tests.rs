@@ -257,7 +257,8 @@ fn a_log_that_kubelet_has_renamed_is_left_to_kubelet() {
 async fn a_follower_copies_as_it_comes_and_the_rest_at_the_end() {
     let bed = Bed::new();
     let watcher = Watcher::start();
-    let follower = Follower::start(&watcher, bed.dir.path(), &[SERIAL_LOG], bed.log(), LIMIT).expect("starts");
+    let follower =
+        Follower::start(&watcher, bed.dir.path(), &[SERIAL_LOG], bed.log(), LIMIT, (None, false)).expect("starts");
     assert!(bed.log().exists(), "the log is there before the machine is");
     bed.print("1\n2\nprompt> ");
     follower.finish(true).await;
@@ -268,7 +269,8 @@ async fn a_follower_copies_as_it_comes_and_the_rest_at_the_end() {
 async fn a_follower_copies_without_inotify_too() {
     let bed = Bed::new();
     let watcher = Watcher::without_inotify();
-    let follower = Follower::start(&watcher, bed.dir.path(), &[SERIAL_LOG], bed.log(), LIMIT).expect("starts");
+    let follower =
+        Follower::start(&watcher, bed.dir.path(), &[SERIAL_LOG], bed.log(), LIMIT, (None, false)).expect("starts");
     bed.print("1\n");
     let copied = async {
         while bed.contents().is_empty() {
