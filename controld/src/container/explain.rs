@@ -47,14 +47,14 @@ mod tests {
             "routes": [{"dst": "0.0.0.0/0", "gateway": "169.254.1.1"}]
         }], "dns": {"servers": [], "searches": [], "options": []}}"#;
         let net: PodNet = serde_json::from_str(net).expect("a network");
-        let told = |config: &str, kind: &str| {
+        let named = |name: &str, net: &PodNet, config: &str, kind: &str| {
             let pairs = [("virtlet.cloud/network-config", config), ("VirtletCloudInitImageType", kind)];
             let machine_annotations = pairs.map(|(key, value)| (key.to_owned(), value.to_owned())).into();
             let container = Container { machine_annotations, ..container("vm", 1) };
-            let settings = of_record(&container, &Handler::default(), Some(&net)).expect("understood");
-            let mut values = settings.into_iter().filter(|it| it.name == "routes outside of the subnet");
-            values.next().map(|it| it.value)
+            let settings = of_record(&container, &Handler::default(), Some(net)).expect("understood");
+            settings.into_iter().find(|it| it.name == name).map(|it| it.value)
         };
+        let told = |config: &str, kind: &str| named("routes outside of the subnet", &net, config, kind);
         let netplans = "of eth0: set only by a cloud-init that uses netplan";
         assert_eq!(told("static", "nocloud").as_deref(), Some(netplans));
         let openstacks = "of eth0: not told, since `network_data.json` has no words for them";
@@ -62,5 +62,11 @@ mod tests {
         for (config, kind) in [("auto", "nocloud"), ("none", "nocloud"), ("static", "ignition")] {
             assert_eq!(told(config, kind), None, "{config}, {kind}");
         }
+        let mut bare = net.clone();
+        bare.nics[0].routes[0].gateway = None;
+        let bare = |kind: &str| named("routes without a gateway", &bare, "static", kind);
+        let ended = "of eth0: no NIC comes up by a cloud-init that uses ifupdown's or sysconfig's files";
+        assert_eq!((bare("nocloud").as_deref(), bare("configdrive")), (Some(ended), None));
+        assert_eq!(named("routes without a gateway", &net, "static", "nocloud"), None);
     }
 }

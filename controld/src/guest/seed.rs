@@ -73,6 +73,14 @@ pub(crate) fn write(config: &Config, machine: MachineId, seed: &Seed, qemu: Qemu
              a seed of kind configdrive cannot say"
         );
     }
+    if !seed.on_link().is_empty() {
+        let nics = seed.on_link().join(", ");
+        tracing::warn!(
+            %nics,
+            "no NIC of the guest comes up if its cloud-init uses ifupdown's or sysconfig's files: a route of these NICs has no \
+             gateway, and no default route with a gateway outside of the NIC's subnets takes its place"
+        );
+    }
     let image = seed
         .to_iso()
         .map_err(|cause| Error::because(Kind::Invalid, "the pod's cloud-init seed cannot be made", cause))?;

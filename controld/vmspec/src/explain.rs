@@ -311,6 +311,14 @@ fn off_subnet(list: &mut List<'_>, Said { annotations, handler, .. }: Said<'_>, 
         let value = format!("of {}: {fate}", nics.join(", "));
         list.add("routes outside of the subnet", value, "network, by its gateways".into());
     }
+    let nics = net.map(|net| seed::on_link(net, wish)).unwrap_or_default();
+    if !nics.is_empty() && handler.defaults.seed_kind(annotations) == SeedKind::NoCloud {
+        let value = format!(
+            "of {}: no NIC comes up by a cloud-init that uses ifupdown's or sysconfig's files",
+            nics.join(", ")
+        );
+        list.add("routes without a gateway", value, "network, by its routes".into());
+    }
 }
 
 fn given<T>(value: &Given<T>, setting: &'static str) -> Option<&'static str> {

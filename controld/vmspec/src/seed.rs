@@ -31,7 +31,7 @@ use uuid::Uuid;
 pub use self::guest_disks::{guest_device, guest_disks};
 pub use self::merge::merge;
 pub use self::mounts::{GuestDisk, GuestMount};
-pub use self::network::off_subnet;
+pub use self::network::{off_subnet, on_link};
 pub use self::sources::{MAX_FILE, Sources, Volume, VolumeFile};
 pub use self::wishes::{FOR_US, Objects, TOKEN, Wishes, config_volume, is_for_us};
 pub use super::seed_kind::{ConfigDelivery, NetworkConfig, SeedKind};
@@ -91,6 +91,7 @@ pub struct Seed {
     firmware: Vec<FirmwareFile>,
     skipped: Vec<String>,
     off_subnet: Vec<String>,
+    on_link: Vec<String>,
 }
 
 /// A file that QEMU's firmware configuration shows the guest.
@@ -129,6 +130,7 @@ pub fn assemble(input: &SeedInput<'_>) -> Result<Seed, Reason> {
         firmware: Vec::new(),
         skipped: environment.skipped,
         off_subnet: Vec::new(),
+        on_link: Vec::new(),
     };
     match input.kind {
         SeedKind::NoCloud | SeedKind::ConfigDrive => {
@@ -137,6 +139,9 @@ pub fn assemble(input: &SeedInput<'_>) -> Result<Seed, Reason> {
             let drive = if input.kind == SeedKind::NoCloud { drive::no_cloud } else { drive::config_drive };
             (seed.label, seed.files) = drive(input, &keys, joined)?;
             seed.off_subnet = off_subnet(input.net, input.network);
+            if input.kind == SeedKind::NoCloud {
+                seed.on_link = on_link(input.net, input.network);
+            }
             seed.files.extend(input.agent.map(|agent| (drive::AGENT, agent.to_vec())));
         }
         SeedKind::None => refuse_lost(input, !keys.is_empty())?,
@@ -347,6 +352,12 @@ impl Seed {
     #[must_use]
     pub fn off_subnet(&self) -> &[String] {
         &self.off_subnet
+    }
+
+    /// Names of NICs that are told a route for which some guests' cloud-init sets up no NIC: see [`on_link`].
+    #[must_use]
+    pub fn on_link(&self) -> &[String] {
+        &self.on_link
     }
 
     /// An image with these files, if there are any. Two images of one seed differ in their times.

@@ -22,8 +22,8 @@ pub(super) struct Rendered {
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(super) struct Nic {
     pub(super) addresses: BTreeSet<IpNetwork>,
-    /// Where to, and by whom.
-    pub(super) routes: BTreeSet<(IpNetwork, IpAddr)>,
+    /// Where to, and by whom; by nobody if it is on the link.
+    pub(super) routes: BTreeSet<(IpNetwork, Option<IpAddr>)>,
     /// Gateways outside of the subnets, which the guest takes for its neighbours all the same.
     pub(super) on_link: BTreeSet<IpAddr>,
     pub(super) dhcp4: bool,
@@ -84,7 +84,12 @@ impl Nic {
         let via: IpAddr = via.parse().with_context(|| format!("gateway `{via}`"))?;
         let all = if via.is_ipv4() { "0.0.0.0/0" } else { "::/0" };
         let to = to.filter(|to| *to != "default").unwrap_or(all);
-        self.routes.insert((to.parse().with_context(|| format!("route to `{to}`"))?, via));
+        self.routes.insert((to.parse().with_context(|| format!("route to `{to}`"))?, Some(via)));
+        Ok(())
+    }
+
+    fn on_link(&mut self, to: &str) -> Result<()> {
+        self.routes.insert((to.parse().with_context(|| format!("route to `{to}`"))?, None));
         Ok(())
     }
 }
@@ -107,7 +112,11 @@ fn netplan(root: &Path, rendered: &mut Rendered) -> Result<()> {
             text(&says[key]).map(|via| nic.route(None, &via)).transpose()?;
         }
         for route in list(&says["routes"]) {
-            let via = text(&route["via"]).with_context(|| format!("a route without a gateway: {route}"))?;
+            let Some(via) = text(&route["via"]) else {
+                anyhow::ensure!(route["scope"] == "link", "a route without a gateway: {route}");
+                nic.on_link(route["to"].as_str().context("a route to nowhere")?)?;
+                continue;
+            };
             nic.route(route["to"].as_str(), &via)?;
             let via: IpAddr = via.parse()?;
             // Some versions say it of these, too, which are neighbours anyhow.
@@ -170,7 +179,9 @@ fn networkd(root: &Path, rendered: &mut Rendered) -> Result<()> {
                 }
                 ("Route", "Destination") => {
                     let gateway = lines.iter().any(|(other, _, key, _)| other == number && *key == "Gateway");
-                    anyhow::ensure!(gateway, "a route without a gateway: {value}");
+                    if !gateway {
+                        rendered.nic(&name).on_link(value)?;
+                    }
                 }
                 _ => {}
             }
@@ -299,11 +310,10 @@ fn network_manager(root: &Path, rendered: &mut Rendered) -> Result<()> {
                 (_, "gateway") => nic.route(None, value)?,
                 (_, "dns") => {}
                 _ if numbered("address") => nic.address(value)?,
-                _ if numbered("route") => {
-                    let (to, via) =
-                        value.split_once(',').with_context(|| format!("a route without a gateway: {value}"))?;
-                    nic.route(Some(to), via)?;
-                }
+                _ if numbered("route") => match value.split_once(',') {
+                    Some((to, via)) => nic.route(Some(to), via)?,
+                    None => nic.on_link(value)?,
+                },
                 _ => {}
             }
         }

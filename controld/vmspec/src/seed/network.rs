@@ -12,6 +12,10 @@
 //! | only NICs that ask | 2 ([`v2`]) | every renderer of cloud-init gets it right |
 //! | NICs that are told, each gateway in a subnet of its NIC | 1 ([`v1`]) | the same |
 //! | a gateway outside of them, or a route on the link | 2 | version 1 cannot say it; of version 2's renderers only netplan heeds `on-link` |
+//!
+//! A route on the link has no gateway. The renderers `eni` and `sysconfig` end at such a route and write nothing, so that no NIC of
+//! the guest comes up. It is left out where a default route has a gateway outside of the subnets: that gateway is on the link and
+//! takes what the route would have taken.
 
 mod openstack;
 mod v1;
@@ -77,13 +81,22 @@ pub(super) fn without_dhcp(net: &PodNet) -> impl Iterator<Item = &IfName> {
 }
 
 /// The NICs that are told a route which not every guest can be told: its gateway is outside of the NIC's subnets, or it is on the link. Of what reads
-/// [`config`], only netplan heeds such a route, and [`network_data`] leaves it out.
+/// [`config`], only netplan heeds such a gateway, and [`network_data`] leaves the route out.
 pub fn off_subnet(net: &PodNet, wish: NetworkConfig) -> Vec<String> {
+    that_are_told(net, wish, |route| route.neighbour_of.is_none())
+}
+
+/// Those of [`off_subnet`] that are told a route on the link, for which some of cloud-init's renderers set up no NIC at all.
+pub fn on_link(net: &PodNet, wish: NetworkConfig) -> Vec<String> {
+    that_are_told(net, wish, |route| route.via.is_none())
+}
+
+fn that_are_told(net: &PodNet, wish: NetworkConfig, such: impl Fn(&Told) -> bool) -> Vec<String> {
     if wish == NetworkConfig::None {
         return Vec::new();
     }
-    let is_off = |way: &Way| way.routes().iter().any(|route| route.neighbour_of.is_none());
-    ways(net, wish).iter().filter(|(_, way)| is_off(way)).map(|(nic, _)| nic.name.to_string()).collect()
+    let is_told = |way: &Way| way.routes().iter().any(&such);
+    ways(net, wish).iter().filter(|(_, way)| is_told(way)).map(|(nic, _)| nic.name.to_string()).collect()
 }
 
 /// Whether nothing of ours can be sent to the guest on this NIC.
@@ -122,7 +135,8 @@ impl Way {
     }
 }
 
-/// The routes that do not follow from the addresses, or from being told that a gateway is on the link.
+/// The routes that do not follow from the addresses, or from being told that a gateway is on the link; of those on the link, only
+/// what no such gateway takes.
 fn told_routes(nic: &Nic) -> Vec<Told> {
     let implied = |dst: IpNetwork| {
         let by_address = nic.addresses.iter().any(|own| own.network() == dst.network() && own.prefix() == dst.prefix());
@@ -134,7 +148,12 @@ fn told_routes(nic: &Nic) -> Vec<Told> {
         Told { dst, via, neighbour_of: via.and_then(neighbour) }
     };
     let routes = nic.routes.iter().filter(|route| route.gateway.is_some() || !implied(route.dst));
-    routes.map(|route| told(route.dst, route.gateway)).collect()
+    let mut routes: Vec<_> = routes.map(|route| told(route.dst, route.gateway)).collect();
+    let in_a_subnet = |gateway: IpAddr| nic.addresses.iter().any(|own| own.contains(gateway));
+    let covers = |route: &Told| route.dst.prefix() == 0 && route.via.is_some_and(|gateway| !in_a_subnet(gateway));
+    let covered: Vec<_> = routes.iter().filter(|route| covers(route)).map(|route| route.dst.is_ipv4()).collect();
+    routes.retain(|route| route.via.is_some() || !covered.contains(&route.dst.is_ipv4()));
+    routes
 }
 
 /// Link-local routers are the neighbours of every address of IPv6.
