@@ -5,6 +5,8 @@ use std::ffi::OsString;
 use std::os::unix::ffi::{OsStrExt as _, OsStringExt as _};
 use std::path::PathBuf;
 
+use crate::capabilities::OPTION;
+
 /// What libvirt wants.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum Asked {
@@ -36,7 +38,7 @@ pub(crate) fn parse(args: &[OsString]) -> Result<Asked, UsageError> {
     while let Some(arg) = rest.next() {
         let unknown = || UsageError::Unknown(arg.clone());
         let bytes = arg.as_bytes();
-        if bytes == b"--print-capabilities" {
+        if arg == OPTION {
             return Ok(Asked::Capabilities);
         }
         if let Some(number) = bytes.strip_prefix(b"--fd=") {

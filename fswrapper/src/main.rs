@@ -6,7 +6,7 @@
 //! the node, and nothing has to be undone: however it ends, its mounts end with it. libvirt, which is root, starts and ends
 //! it with the VM; `controld` needs no capability for that.
 //!
-//! libvirt first asks what its virtiofsd can, by `--print-capabilities`.
+//! libvirt first asks what its virtiofsd can, by `--print-capabilities`: the real one is asked, and what it says is passed on.
 //!
 //! Invariants: one thread; no descriptor is touched; a failure is one line on stderr, `fswrapper[CODE]: what: why`, which libvirt
 //! puts into a log that `controld` reads.
@@ -15,15 +15,17 @@
 //! |---|---|---|
 //! | 64 | `EX_USAGE` | the arguments are not those that libvirt gives |
 //! | 66 | `EX_NOINPUT` | what is to be shared is not there, or is neither directory nor file |
+//! | 69 | `EX_UNAVAILABLE` | virtiofsd does not say what it can |
 //! | 71 | `EX_OSERR` | the kernel refused a mount, or virtiofsd could not be executed |
 //! | 78 | `EX_CONFIG` | what `controld` has written cannot be read |
 
 mod arguments;
 mod binds;
+mod capabilities;
 
 use std::convert::Infallible;
 use std::error::Error;
-use std::ffi::OsString;
+use std::ffi::{OsStr, OsString};
 use std::fmt::Write as _;
 use std::fs;
 use std::io::{self, Write as _};
@@ -35,15 +37,15 @@ use proto::share::{FILE, PID_FILE, Share, VIRTIOFSD_OPTIONS};
 
 use self::arguments::{Asked, UsageError};
 use self::binds::BindError;
-
-/// What libvirt is told that virtiofsd can: to be given its options by names of their own.
-const CAPABILITIES: &str = "{\"type\": \"fs\", \"features\": [\"separate-options\"]}\n";
+use self::capabilities::CapabilitiesError;
 
 /// Why nothing is shared.
 #[derive(Debug, thiserror::Error)]
 enum Failure {
     #[error("arguments are not libvirt's")]
     Usage(#[from] UsageError),
+    #[error("libvirt is not told what virtiofsd can")]
+    Capabilities(#[from] CapabilitiesError),
     #[error("`{}` does not say what is to be shared; install controld and fswrapper of one release", file.display())]
     Plan {
         file: PathBuf,
@@ -67,19 +69,20 @@ enum Failure {
 }
 
 fn main() {
-    let args: Vec<OsString> = std::env::args_os().skip(1).collect();
-    let Err(failure) = run(&args);
+    let mut args = std::env::args_os();
+    let invoked = args.next().unwrap_or_default();
+    let Err(failure) = run(&invoked, &args.collect::<Vec<_>>());
     // Nobody is left to tell if this fails.
     let _ = io::stderr().write_all(failure.line().as_bytes());
     exit(failure.code());
 }
 
 /// Returns only if virtiofsd did not start.
-fn run(args: &[OsString]) -> Result<Infallible, Failure> {
+fn run(invoked: &OsStr, args: &[OsString]) -> Result<Infallible, Failure> {
     let (socket, dir) = match arguments::parse(args)? {
         Asked::Capabilities => {
             // Whoever asks and does not listen goes without.
-            let _ = io::stdout().write_all(CAPABILITIES.as_bytes());
+            let _ = io::stdout().write_all(&capabilities::answer(invoked)?);
             exit(0)
         }
         Asked::Share { socket, dir } => (socket, dir),
@@ -102,6 +105,7 @@ impl Failure {
     fn code(&self) -> i32 {
         match self {
             Self::Usage(_) => 64,
+            Self::Capabilities(_) => 69,
             Self::Bind(BindError::Source { .. } | BindError::Kind { .. }) => 66,
             Self::Told { .. } | Self::Bind(_) | Self::Exec { .. } => 71,
             Self::Plan { .. } => 78,

@@ -5,7 +5,7 @@ use std::os::unix::fs::{PermissionsExt as _, symlink};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 
-use proto::share::{Bind, FILE, PID_FILE, Share};
+use proto::share::{Bind, FILE, PID_FILE, Share, WRAPPER};
 use tempfile::TempDir;
 
 const FSWRAPPER: &str = env!("CARGO_BIN_EXE_fswrapper");
@@ -155,7 +155,30 @@ fn what_cannot_be_shared_is_named() {
 }
 
 #[test]
-fn libvirt_is_told_what_it_can() {
+fn libvirt_is_told_what_the_real_one_can() {
+    let node = Node::new();
+    let wrapper = node.shared.join(WRAPPER);
+    symlink(FSWRAPPER, &wrapper).expect("made");
+    let asked = |says: &str| {
+        let virtiofsd = node.dir.path().join("virtiofsd");
+        fs::write(&virtiofsd, format!("#!/bin/sh\n[ \"$*\" = --print-capabilities ] && echo '{says}'\n"))
+            .expect("written");
+        fs::set_permissions(&virtiofsd, fs::Permissions::from_mode(0o755)).expect("set");
+        let share = Share { virtiofsd, mounts: Vec::new() };
+        fs::write(node.shared.join(FILE), share.encode().expect("text")).expect("written");
+        Command::new(&wrapper).arg("--print-capabilities").output().expect("runs")
+    };
+    let says = r#"{"type": "fs", "features": ["migrate-precopy", "separate-options"]}"#;
+    let output = asked(says);
+    assert_eq!(String::from_utf8_lossy(&output.stdout), format!("{says}\n"), "{output:?}");
+    assert!(output.status.success() && output.stderr.is_empty(), "{output:?}");
+    let other = asked("virtiofsd 0.1");
+    fails(&other, 69, "libvirt is not told what virtiofsd can: `");
+    assert!(other.stdout.is_empty(), "{other:?}");
+}
+
+#[test]
+fn without_a_share_libvirt_is_told_what_it_can_itself() {
     let output = Command::new(FSWRAPPER).arg("--print-capabilities").output().expect("runs");
     assert_eq!(output.status.code(), Some(0));
     assert_eq!(output.stdout, b"{\"type\": \"fs\", \"features\": [\"separate-options\"]}\n");

@@ -12,6 +12,8 @@ use serde::{Deserialize, Serialize};
 pub const FILE: &str = "share.json";
 /// Name of the file beside it, in which `fswrapper` says its process id, which virtiofsd keeps.
 pub const PID_FILE: &str = "pid";
+/// Name of a link beside it to `fswrapper`, by which libvirt starts it: so it knows of which share it is asked what its virtiofsd can.
+pub const WRAPPER: &str = "fswrapper";
 /// Most mounts of a share.
 pub const MAX_MOUNTS: usize = 256;
 /// How virtiofsd runs, beside its socket and directory. The guest's root makes no device nodes and gives files no capabilities: on the
@@ -85,6 +87,21 @@ impl Share {
     }
 }
 
+/// Whether this is what a virtiofsd says that it can, as QEMU's specification of such programs has it.
+///
+/// # Errors
+/// When it is not JSON, or not of a file system.
+pub fn check_capabilities(said: &[u8]) -> io::Result<()> {
+    #[derive(Deserialize)]
+    struct Capabilities {
+        r#type: String,
+        #[serde(default, rename = "features")]
+        _features: Vec<String>,
+    }
+    let Capabilities { r#type, .. } = serde_json::from_slice(said).map_err(invalid)?;
+    if r#type == "fs" { Ok(()) } else { Err(invalid(format!("is of type `{}`, not `fs`", r#type.escape_debug()))) }
+}
+
 fn invalid(why: impl Into<Box<dyn std::error::Error + Send + Sync>>) -> io::Error {
     io::Error::new(io::ErrorKind::InvalidData, why)
 }
@@ -103,6 +120,16 @@ mod tests {
         let dir = tempfile::tempdir().expect("dir");
         std::fs::write(dir.path().join(FILE), share(2).encode().expect("text")).expect("written");
         assert_eq!(Share::read(dir.path()).expect("read"), share(2));
+    }
+
+    #[test]
+    fn what_a_virtiofsd_can_is_told_from_other_texts() {
+        for said in [r#"{"type": "fs"}"#, r#"{"type":"fs","features":["migrate-precopy"],"more":[1]}"#] {
+            check_capabilities(said.as_bytes()).expect("taken");
+        }
+        for other in ["", "virtiofsd 1.2", "{}", r#"{"type":"gpu"}"#, r#"{"type":"fs","features":"all"}"#] {
+            check_capabilities(other.as_bytes()).expect_err(other);
+        }
     }
 
     #[test]

@@ -8,7 +8,7 @@
 //! it may be long in coming: the token lapses, and libvirt shows it to whoever may read from it.
 
 use std::io;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::sync::Arc;
 
 use common::off_reactor;
@@ -97,7 +97,7 @@ pub(super) async fn machine(
             },
             seed: seed.disk,
             firmware: seed.firmware,
-            share: share.map(|dir| Shared { dir, fswrapper: uses.config.fswrapper.clone() }),
+            share,
             root,
             disks,
             console_socket: uses.console_socket(container.machine.id),
@@ -147,7 +147,7 @@ pub(super) async fn machine(
 }
 
 /// Writes down what the guest sees of the pod's volumes, if it sees any; the directory that libvirt is told of.
-async fn prepare_share(uses: &Arc<Uses>, container: &Container) -> Result<Option<PathBuf>> {
+async fn prepare_share(uses: &Arc<Uses>, container: &Container) -> Result<Option<Shared>> {
     let Some(share) = container.machine.share.clone() else { return Ok(None) };
     let (uses, container) = (uses.clone(), container.clone());
     let prepared = off_reactor(move || share::prepare(&uses.config, &container, &share)).await;

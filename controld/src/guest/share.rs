@@ -7,12 +7,12 @@ pub(crate) mod watch;
 use std::collections::HashMap;
 use std::fs::{self, DirBuilder, OpenOptions};
 use std::io::{self, Write as _};
-use std::os::unix::fs::{DirBuilderExt as _, FileTypeExt as _, OpenOptionsExt as _, PermissionsExt as _};
+use std::os::unix::fs::{DirBuilderExt as _, FileTypeExt as _, OpenOptionsExt as _, PermissionsExt as _, symlink};
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use common::bounded;
-use proto::share::{Bind, FILE};
+use proto::share::{Bind, FILE, WRAPPER};
 use vmspec::MachineId;
 use vmspec::error::{Error, Kind, Result};
 use vmspec::plan::{Share, SharedMount};
@@ -23,6 +23,7 @@ use crate::config::Config;
 use crate::files::remove;
 use crate::hypervisor::Hypervisor;
 use crate::model::Container;
+use crate::model::domain::Shared;
 use crate::store::Store;
 
 /// libvirt's name of the device, by which it names virtiofsd's log and the file with its process id.
@@ -30,7 +31,7 @@ const ALIAS: &str = "fs0";
 /// What a unit with `PrivateTmp=` does not see of the node.
 const OF_UNITS: [&str; 2] = ["/tmp", "/var/tmp"];
 /// What a line of fswrapper's begins with.
-const WRAPPER: &str = "fswrapper[";
+const WRAPPER_LINE: &str = "fswrapper[";
 /// Bytes at the end of virtiofsd's log that are read: it writes there what it likes.
 const MAX_LOG: u64 = 64 << 10;
 /// Most of what virtiofsd said last that is told.
@@ -125,7 +126,7 @@ fn look(SharedMount { source, path, .. }: &SharedMount) -> Result<()> {
 }
 
 /// Describes the share of a machine that is to be started; again is fine. Blocks.
-pub(crate) fn prepare(config: &Config, container: &Container, share: &Share) -> io::Result<PathBuf> {
+pub(crate) fn prepare(config: &Config, container: &Container, share: &Share) -> io::Result<Shared> {
     let dir = dir(config, container.machine.id);
     remove(&dir)?;
     DirBuilder::new().recursive(true).mode(0o700).create(&dir)?;
@@ -140,7 +141,9 @@ pub(crate) fn prepare(config: &Config, container: &Container, share: &Share) -> 
         proto::share::Share { virtiofsd: config.virtiofsd.clone(), mounts: share.mounts.iter().map(bind).collect() };
     let mut file = OpenOptions::new().write(true).create_new(true).mode(0o600).open(dir.join(FILE))?;
     file.write_all(&share.encode()?)?;
-    Ok(dir)
+    let fswrapper = dir.join(WRAPPER);
+    symlink(&config.fswrapper, &fswrapper)?;
+    Ok(Shared { dir, fswrapper })
 }
 
 /// Why fswrapper did not become virtiofsd, if it did not. Blocks.
@@ -152,7 +155,7 @@ fn said_last_in(log: &Path) -> Option<String> {
     let text = bounded::last(log, MAX_LOG).ok()?;
     let text = String::from_utf8_lossy(&text);
     let last = text.lines().rev().find(|line| !line.trim().is_empty())?;
-    let last = last.get(last.find(WRAPPER)?..)?;
+    let last = last.get(last.find(WRAPPER_LINE)?..)?;
     Some(last.chars().filter(|c| !c.is_control()).take(MAX_SAID).collect())
 }
 
