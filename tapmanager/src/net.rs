@@ -118,8 +118,23 @@ pub(crate) struct Reported {
     pub(crate) devices: BTreeMap<IfName, Device>,
     /// Routes, for a device that has no link to read them from.
     pub(crate) routes: Vec<Route>,
+    /// What it says of the size of packets on its routes, which plugins do not enter into the kernel.
+    pub(crate) sizes: Vec<RouteSize>,
     /// Settings of its virtual functions that it asks for by name.
     pub(crate) asked: VfSettings,
+}
+
+/// How large packets on a route may be.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct RouteSize {
+    /// Destination.
+    pub(crate) dst: IpNetwork,
+    /// Its metric, if there are several to that destination.
+    pub(crate) priority: Option<u32>,
+    /// As [`link::KernelRoute`] has it.
+    pub(crate) mtu: Option<u32>,
+    /// As [`link::KernelRoute`] has it.
+    pub(crate) advmss: Option<u32>,
 }
 
 /// Something that is not as [`join`] left it.
@@ -216,10 +231,19 @@ pub(crate) async fn rejoin(netns: &Netns, nics: &[Nic]) -> Result<Vec<Option<Por
     netns.visit(move || rejoin_here(&nics)).await?
 }
 
-/// What is not as [`join`] left it; nothing when all is well.
-pub(crate) async fn check(netns: &Netns, nics: &[Nic], choices: Choices) -> Result<Vec<Finding>, JoinError> {
+/// What is not as [`join`] left it when this was reported; nothing when all is well.
+pub(crate) async fn check(
+    netns: &Netns,
+    nics: &[Nic],
+    choices: Choices,
+    reported: Vec<Reported>,
+) -> Result<Vec<Finding>, JoinError> {
     let nics = guarded(nics, choices.anti_spoof)?;
-    let look = move || Ok(compare::drift(&compare::look(&mut Netlink::open()?, &nics)?, &nics));
+    let look = move || {
+        let mut state = compare::look(&mut Netlink::open()?, &nics)?;
+        state.observed.enter_sizes(&reported);
+        Ok(compare::drift(&state, &nics))
+    };
     let drift: Result<Vec<Drift>, JoinError> = netns.visit(look).await?;
     Ok(drift?.iter().map(Drift::found).collect())
 }
@@ -261,7 +285,8 @@ pub(crate) async fn unjoin(netns: &Netns) -> Result<(), JoinError> {
 
 fn join_here(reported: &[Reported], choices: Choices, faults: &Faults) -> Result<Joined, JoinError> {
     let mut netlink = Netlink::open()?;
-    let observed = observe::observe(&mut netlink, Path::new(SYSFS)).map_err(JoinError::Observe)?;
+    let mut observed = observe::observe(&mut netlink, Path::new(SYSFS)).map_err(JoinError::Observe)?;
+    observed.enter_sizes(reported);
     let plan = plan::plan(&observed, reported, choices)?;
     let mut kernel = kernel::Kernel::new(netlink, &observed);
     let mut opened = apply::apply(&mut kernel, &plan.steps, faults)?.into_iter();

@@ -12,6 +12,7 @@ mod isolation;
 mod kills;
 mod life;
 mod networks;
+mod reference_plugins;
 mod strain;
 mod toolkit;
 mod worked_example;
@@ -33,6 +34,7 @@ pub(crate) fn cases() -> impl Iterator<Item = Case> {
         full_disk::CASES,
         hostile::CASES,
         networks::CASES,
+        reference_plugins::CASES,
         strain::CASES,
         toolkit::CASES,
         worked_example::CASES,

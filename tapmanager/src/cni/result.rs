@@ -58,13 +58,23 @@ pub(crate) struct Ip {
     pub(crate) interface: Option<usize>,
 }
 
-/// A route of a result.
+/// A route of a result. All but the first two are CNI 1.1.0's; plugins enter some of them into the kernel and some not.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Route {
     /// Destination.
     pub(crate) dst: IpNetwork,
     /// Next hop; `None` means the gateway of the address.
     pub(crate) gateway: Option<IpAddr>,
+    /// The most that may be sent this way in one packet.
+    pub(crate) mtu: Option<u32>,
+    /// The most of TCP's data that the other side may send in one packet.
+    pub(crate) advmss: Option<u32>,
+    /// Of two routes to one destination the lower is taken.
+    pub(crate) priority: Option<u32>,
+    /// The routing table that it is for.
+    pub(crate) table: Option<u32>,
+    /// How far its destinations are, by the kernel's numbers.
+    pub(crate) scope: Option<u32>,
 }
 
 /// Resolver settings of a result.
@@ -113,6 +123,11 @@ struct WireIp {
 struct WireRoute {
     dst: String,
     gw: Option<String>,
+    mtu: Option<i64>,
+    advmss: Option<i64>,
+    priority: Option<i64>,
+    table: Option<i64>,
+    scope: Option<i64>,
 }
 
 #[derive(Default, Deserialize)]
@@ -202,8 +217,13 @@ fn interface(wire: WireInterface) -> Result<Interface, Reason> {
         mac: wire.mac.and_then(|mac| mac.parse().ok()),
         sandbox: wire.sandbox.filter(|sandbox| !sandbox.is_empty()),
         pci: wire.pci_id.filter(|pci| !pci.is_empty()),
-        mtu: wire.mtu.and_then(|mtu| u32::try_from(mtu).ok()).filter(|mtu| *mtu > 0),
+        mtu: positive(wire.mtu),
     })
+}
+
+/// Go's zero stands for nothing.
+fn positive(number: Option<i64>) -> Option<u32> {
+    number.and_then(|number| u32::try_from(number).ok()).filter(|number| *number > 0)
 }
 
 fn ip(wire: &WireIp, count: usize) -> Result<Ip, Reason> {
@@ -220,7 +240,16 @@ fn ip(wire: &WireIp, count: usize) -> Result<Ip, Reason> {
 }
 
 fn route(wire: &WireRoute) -> Result<Route, Reason> {
-    Ok(Route { dst: network("route", &wire.dst)?, gateway: optional_address("next hop", wire.gw.as_deref())? })
+    Ok(Route {
+        dst: network("route", &wire.dst)?,
+        gateway: optional_address("next hop", wire.gw.as_deref())?,
+        mtu: positive(wire.mtu),
+        advmss: positive(wire.advmss),
+        priority: positive(wire.priority),
+        table: positive(wire.table),
+        // Zero is the whole world, as without it.
+        scope: positive(wire.scope),
+    })
 }
 
 fn dns(wire: WireDns) -> Result<Dns, Reason> {

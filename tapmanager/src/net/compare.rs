@@ -54,7 +54,8 @@ fn drift_of(state: &State, Guarded { nic, guards }: &Guarded, place: usize) -> V
     if link.mac != Some(nic.mac) {
         found.push(Drift::MacChanged { link: name(), mac: nic.mac });
     }
-    let mtu = routes::guest_mtu(link, &nic.addresses, &routes::of_link(&state.observed, link));
+    let of_routes = routes::of_link(&state.observed, link);
+    let mtu = routes::guest_mtu(link.mtu, &nic.addresses, of_routes.iter().map(|route| route.mtu));
     if mtu != nic.mtu {
         found.push(Drift::MtuChanged { link: name(), was: nic.mtu, is: mtu });
     }

@@ -10,6 +10,7 @@ use common::Reason;
 use proto::tap::IfName;
 use sriov::VirtualFunction;
 
+use super::{Reported, RouteSize};
 use crate::sys::link::{self, Address, KernelRoute, Link};
 use crate::sys::neighbour::{self, Neighbour};
 use crate::sys::netlink::{Netlink, NetlinkError};
@@ -46,6 +47,24 @@ pub(crate) fn observe(netlink: &mut Netlink, sysfs: &Path) -> Result<Observed, R
 }
 
 impl Observed {
+    /// Enters at the routes what the networks say of the size of packets on them, where that is less than what the kernel says.
+    pub(crate) fn enter_sizes(&mut self, reported: &[Reported]) {
+        for network in reported {
+            let is_of = |link: &&Link| network.links.is_empty() || network.links.contains(&link.name);
+            let links: Vec<u32> = self.links.iter().filter(is_of).map(|link| link.index).collect();
+            for RouteSize { dst, priority, mtu, advmss } in &network.sizes {
+                let is_meant = |route: &&mut KernelRoute| {
+                    let there = (route.dst.network(), route.dst.prefix()) == (dst.network(), dst.prefix());
+                    there && links.contains(&route.link) && priority.is_none_or(|priority| priority == route.metric)
+                };
+                for route in self.routes.iter_mut().filter(is_meant) {
+                    route.mtu = route.mtu.into_iter().chain(*mtu).min();
+                    route.advmss = route.advmss.into_iter().chain(*advmss).min();
+                }
+            }
+        }
+    }
+
     /// The neighbours of a link that its guest is answered for, at most [`MAX_NEIGHBOURS`].
     pub(crate) fn neighbours_of(&self, link: &Link) -> Vec<Neighbour> {
         let of_link = |neighbour: &&Neighbour| neighbour.link == link.index && Some(neighbour.mac) != link.mac;

@@ -94,7 +94,12 @@ pub(crate) fn plan(observed: &Observed, reported: &[Reported], choices: Choices)
                 plan.steps.extend(path::steps(&nic, place, link.up, &guards));
                 nic
             }
-            What::Device(name, device) => nic_of_device(chosen, name, device)?,
+            What::Device(name, device) => {
+                let nic = nic_of_device(chosen, name, device)?;
+                let sizes = chosen.networks.iter().flat_map(|network| network.sizes.iter().copied());
+                plan.notes.extend(differences::sizes(&nic, mtu_of_device(device), sizes));
+                nic
+            }
         };
         if let Some(vfio) = nic.vfio() {
             let link = matches!(chosen.what, What::Link(_)).then(|| nic.name.clone());
@@ -171,7 +176,7 @@ fn nic_of_link(observed: &Observed, chosen: &Chosen<'_>, link: &Link, choices: C
     }
     let kernel = routes::of_link(observed, link);
     let addresses = routes::with_prefixes(own, &kernel);
-    let mtu = routes::guest_mtu(link, &addresses, &kernel);
+    let mtu = routes::guest_mtu(link.mtu, &addresses, kernel.iter().map(|route| route.mtu));
     Ok(Nic {
         name: link.name.clone(),
         network: chosen.network(),
@@ -187,15 +192,21 @@ fn nic_of_link(observed: &Observed, chosen: &Chosen<'_>, link: &Link, choices: C
 fn nic_of_device(chosen: &Chosen<'_>, name: &IfName, device: &Device) -> Result<Nic, PlanError> {
     let no_mac = || PlanError::DeviceWithoutMac { name: name.clone(), device: device.addr };
     let reported = || chosen.networks.iter();
+    let addresses: Vec<_> = reported().flat_map(|network| network.addresses.iter().copied()).collect();
+    let of_routes = reported().flat_map(|network| network.sizes.iter().map(|size| size.mtu));
     Ok(Nic {
         name: name.clone(),
         network: chosen.network(),
         mac: device.mac.ok_or_else(no_mac)?,
-        mtu: device.mtu.unwrap_or(ETHERNET_MTU),
+        mtu: routes::guest_mtu(mtu_of_device(device), &addresses, of_routes),
         kind: NicKind::Vfio(Vfio { device: vf::wire(device.addr) }),
-        addresses: reported().flat_map(|network| network.addresses.iter().copied()).collect(),
+        addresses,
         routes: reported().flat_map(|network| network.routes.iter().copied()).collect(),
     })
+}
+
+fn mtu_of_device(device: &Device) -> u32 {
+    device.mtu.unwrap_or(ETHERNET_MTU)
 }
 
 fn usable_mac(link: &Link) -> Result<MacAddr, PlanError> {

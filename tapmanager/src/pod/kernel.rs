@@ -27,7 +27,7 @@ use crate::config::{Config, Vhost};
 use crate::faults::Faults;
 use crate::instance::InstanceId;
 use crate::journal::{Attachment, Record};
-use crate::net::{self, Choices, Finding, Joined, Opened, PassedThrough, Port, Reported};
+use crate::net::{self, Choices, Finding, Joined, Opened, PassedThrough, Port, Reported, RouteSize};
 use crate::spawner::Spawner;
 use crate::sys::netns::{Netns, NetnsError};
 use crate::sys::netns_pool::NetnsPool;
@@ -66,6 +66,26 @@ impl Kernel {
             vhost: config.vhost == Vhost::Auto,
             claims,
         }
+    }
+}
+
+impl Kernel {
+    /// What the networks of a pod said of the size of packets on its routes. What can be read no more is left out: it was when
+    /// the pod was attached.
+    async fn sizes(&self, record: &Record) -> Vec<Reported> {
+        let mut all = Vec::new();
+        for attachment in &record.attachments {
+            let view = attachment.result.as_ref().and_then(|result| ResultView::of(result).ok());
+            let target = target(record, attachment, &record.netns);
+            let delegated =
+                self.cni.delegated(&attachment.network, &target, &self.multus_dir).await.unwrap_or_default();
+            let delegated = delegated.into_iter().map(|of| (of.ifname, of.view));
+            for (ifname, view) in view.map(|view| (attachment.ifname.clone(), view)).into_iter().chain(delegated) {
+                let (links, sizes) = (view.pod_links(&ifname), sizes(&view));
+                all.push(Reported { links, sizes, ..Reported::default() });
+            }
+        }
+        all
     }
 }
 
@@ -195,8 +215,9 @@ impl World for Kernel {
         Ok(net::join(&open(netns).await?, reported, choices, faults).await?)
     }
 
-    async fn check_join(&self, netns: &Path, nics: &[Nic], choices: Choices) -> Result<Vec<Finding>, WorldError> {
-        Ok(net::check(&open(netns).await?, nics, choices).await?)
+    async fn check_join(&self, record: &Record, net: &PodNet) -> Result<Vec<Finding>, WorldError> {
+        let reported = self.sizes(record).await;
+        Ok(net::check(&open(&net.netns).await?, &net.nics, record.choices, reported).await?)
     }
 
     async fn repair(
@@ -324,8 +345,16 @@ fn reported(network: &str, ifname: &IfName, view: &ResultView, said: &Said) -> R
         addresses: view.ips.iter().map(|ip| ip.address).collect(),
         devices: said.devices(network, view).map_err(CniError::Device)?,
         routes: view.routes.iter().map(route).collect(),
+        sizes: sizes(view),
         asked: said.asked.clone(),
     })
+}
+
+fn sizes(view: &ResultView) -> Vec<RouteSize> {
+    let size = |&crate::cni::Route { dst, priority, mtu, advmss, .. }: &crate::cni::Route| {
+        (mtu.is_some() || advmss.is_some()).then_some(RouteSize { dst, priority, mtu, advmss })
+    };
+    view.routes.iter().filter_map(size).collect()
 }
 
 /// How a virtual function that a network gave to the pod is to be claimed.

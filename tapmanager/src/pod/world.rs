@@ -164,9 +164,8 @@ pub(crate) trait World: Send + Sync + 'static {
     /// What is not as [`Self::join`] left it.
     fn check_join(
         &self,
-        netns: &Path,
-        nics: &[Nic],
-        choices: Choices,
+        record: &Record,
+        net: &PodNet,
     ) -> impl Future<Output = Result<Vec<Finding>, WorldError>> + Send;
     /// Makes again what our side of the join lost.
     fn repair(

@@ -91,6 +91,8 @@ pub(crate) struct KernelRoute {
     pub(crate) metric: u32,
     /// The most that may be sent this way in one packet, if the route says so.
     pub(crate) mtu: Option<u32>,
+    /// The most of TCP's data that the other side may send in one packet, if the route says so.
+    pub(crate) advmss: Option<u32>,
     /// How many next hops share the traffic, this one included.
     pub(crate) hops: usize,
 }
@@ -326,7 +328,7 @@ fn routes_of(message: &RouteMessage) -> Vec<KernelRoute> {
         _ => return Vec::new(),
     };
     let (mut dst, mut link, mut metric, mut table) = (unspecified, None, 0, u32::from(header.table));
-    let mut mtu = None;
+    let (mut mtu, mut advmss) = (None, None);
     let mut several = &[][..];
     for attribute in &message.attributes {
         match attribute {
@@ -335,7 +337,10 @@ fn routes_of(message: &RouteMessage) -> Vec<KernelRoute> {
             RouteAttribute::Priority(value) => metric = *value,
             RouteAttribute::Table(value) => table = *value,
             RouteAttribute::MultiPath(hops) => several = hops,
-            RouteAttribute::Metrics(metrics) => mtu = metrics.iter().find_map(mtu_of),
+            RouteAttribute::Metrics(metrics) => {
+                mtu = metrics.iter().find_map(mtu_of);
+                advmss = metrics.iter().find_map(advmss_of);
+            }
             _ => {}
         }
     }
@@ -355,6 +360,7 @@ fn routes_of(message: &RouteMessage) -> Vec<KernelRoute> {
                 next_hop: NextHop::Unreachable,
                 metric,
                 mtu: None,
+                advmss: None,
                 hops: 0,
             }];
         }
@@ -365,12 +371,20 @@ fn routes_of(message: &RouteMessage) -> Vec<KernelRoute> {
         several.iter().map(|next_hop: &RouteNextHop| (next_hop.interface_index, next_hop_of(&next_hop.attributes)));
     let ways: Vec<(u32, NextHop)> = single.into_iter().chain(several).collect();
     let hops = ways.len();
-    ways.into_iter().map(|(link, next_hop)| KernelRoute { link, table, dst, next_hop, metric, mtu, hops }).collect()
+    let route = |(link, next_hop)| KernelRoute { link, table, dst, next_hop, metric, mtu, advmss, hops };
+    ways.into_iter().map(route).collect()
 }
 
 fn mtu_of(metric: &RouteMetric) -> Option<u32> {
     match metric {
         RouteMetric::Mtu(mtu) if *mtu != 0 => Some(*mtu),
+        _ => None,
+    }
+}
+
+fn advmss_of(metric: &RouteMetric) -> Option<u32> {
+    match metric {
+        RouteMetric::Advmss(size) if *size != 0 => Some(*size),
         _ => None,
     }
 }

@@ -35,7 +35,15 @@ fn a_result_is_read_and_unknown_fields_are_left_alone() {
         gateway: gateway.parse().ok(),
         interface: Some(2),
     };
-    let route = |dst: &str, gateway: &str| Route { dst: dst.parse().unwrap(), gateway: gateway.parse().ok() };
+    let route = |dst: &str, gateway: &str| Route {
+        dst: dst.parse().unwrap(),
+        gateway: gateway.parse().ok(),
+        mtu: None,
+        advmss: None,
+        priority: None,
+        table: None,
+        scope: None,
+    };
     let expected = ResultView {
         interfaces: vec![
             link("cni0", "02:00:00:00:00:01", None),
@@ -43,7 +51,7 @@ fn a_result_is_read_and_unknown_fields_are_left_alone() {
             link("eth0", "02:00:00:00:00:03", Some("/run/netns/x")),
         ],
         ips: vec![ip("10.77.0.2/24", "10.77.0.1"), ip("fd00::2/64", "fd00::1")],
-        routes: vec![route("0.0.0.0/0", ""), route("10.1.0.0/16", "10.77.0.9")],
+        routes: vec![route("0.0.0.0/0", ""), Route { mtu: Some(1400), ..route("10.1.0.0/16", "10.77.0.9") }],
         dns: Dns {
             servers: vec!["10.96.0.10".parse().unwrap()],
             searches: vec!["a.b".to_owned(), "c.d".to_owned()],
@@ -51,6 +59,18 @@ fn a_result_is_read_and_unknown_fields_are_left_alone() {
         },
     };
     assert_eq!(ResultView::of(&bridge_result()).unwrap(), expected);
+}
+
+#[test]
+fn what_a_route_has_beside_its_way_is_read() {
+    let of = |route: Value| {
+        let view = ResultView::of(&json!({ "routes": [route] })).expect("a result");
+        let Route { mtu, advmss, priority, table, scope, .. } = view.routes[0];
+        [mtu, advmss, priority, table, scope]
+    };
+    let all = json!({"dst": "0.0.0.0/0", "mtu": 1400, "advmss": 1360, "priority": 7, "table": 100, "scope": 253});
+    assert_eq!(of(all), [Some(1400), Some(1360), Some(7), Some(100), Some(253)]);
+    assert_eq!(of(json!({"dst": "0.0.0.0/0", "mtu": 0, "advmss": -1, "table": 1_u64 << 40})), [None; 5]);
 }
 
 #[test]

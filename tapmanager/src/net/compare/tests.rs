@@ -45,6 +45,7 @@ fn bare() -> State {
         next_hop,
         metric: 0,
         mtu: None,
+        advmss: None,
         hops: 1,
     };
     let gateway = NextHop::Gateway("10.77.0.1".parse().expect("an address"));

@@ -1,16 +1,17 @@
 //! Where the guest's network would differ from the network of a process in the namespace: which differences make a
 //! network unfit for a guest, and which are only reported.
 //!
-//! DHCP and router advertisements cannot express several next hops of one route, the MTU of one route, or a route that
-//! leads nowhere. The first two are reported: the guest reaches the same destinations. The last is refused if the guest
-//! has a route around it: the guest would send what the network's author keeps from leaving.
+//! DHCP and router advertisements cannot express several next hops of one route, the MTU or the segment size of one route, or a
+//! route that leads nowhere. All but the last are reported: the guest reaches the same destinations, and the least MTU of its
+//! routes is that of its NIC. The last is refused if the guest has a route around it: the guest would send what the network's
+//! author keeps from leaving.
 
 use ipnetwork::IpNetwork;
 use proto::tap::Nic;
 
 use super::{PlanError, routes};
 use crate::net::observe::Observed;
-use crate::net::path;
+use crate::net::{RouteSize, path};
 use crate::sys::link::{KernelRoute, Link, MAIN_TABLE, NextHop};
 
 /// Refuses a link whose network its guest would misunderstand.
@@ -41,15 +42,16 @@ pub(super) fn refuse(observed: &Observed, link: &Link, nic: &Nic) -> Result<(), 
 /// What differs, in lines for people.
 pub(super) fn notes(observed: &Observed, link: &Link, nic: &Nic) -> Vec<String> {
     let name = &nic.name;
-    let mut notes = Vec::new();
-    if nic.mtu != link.mtu {
-        notes.push(format!("nic `{name}`: mtu {} is that of its default route; the link has {}", nic.mtu, link.mtu));
-    }
-    for route in routes::of_link(observed, link) {
-        let KernelRoute { dst, next_hop, mtu, hops, .. } = route;
-        if let Some(mtu) = mtu.filter(|mtu| *mtu < nic.mtu) {
-            notes.push(format!("nic `{name}`: route {dst} has the mtu {mtu}, which its guest is not told"));
-        }
+    let taken = routes::of_link(observed, link);
+    let size = |route: &&KernelRoute| RouteSize {
+        dst: route.dst,
+        priority: Some(route.metric),
+        mtu: route.mtu,
+        advmss: route.advmss,
+    };
+    let mut notes = sizes(nic, link.mtu, taken.iter().map(size));
+    for route in taken {
+        let KernelRoute { dst, next_hop, hops, .. } = route;
         if *hops > 1 {
             let way = match next_hop {
                 NextHop::Gateway(gateway) => format!("{gateway} alone"),
@@ -63,6 +65,25 @@ pub(super) fn notes(observed: &Observed, link: &Link, nic: &Nic) -> Vec<String> 
             format!("nic `{name}`: {} is at {} for good; its guest is answered so in the pod", known.ip, known.mac)
         });
         notes.extend(told);
+    }
+    notes
+}
+
+/// What differs in the size of packets, on a link of this MTU.
+pub(super) fn sizes(nic: &Nic, of_link: u32, routes: impl Iterator<Item = RouteSize>) -> Vec<String> {
+    let name = &nic.name;
+    let mut notes = Vec::new();
+    if nic.mtu != of_link {
+        notes.push(format!("nic `{name}`: mtu {} is the least of its routes; the link has {of_link}", nic.mtu));
+    }
+    for RouteSize { dst, mtu, advmss, .. } in routes {
+        if let Some(mtu) = mtu.filter(|mtu| *mtu < nic.mtu) {
+            let why = "which its guest is not told: it could not use IPv6, or IP at all";
+            notes.push(format!("nic `{name}`: route {dst} has the mtu {mtu}, {why}"));
+        }
+        if let Some(advmss) = advmss {
+            notes.push(format!("nic `{name}`: route {dst} has the advmss {advmss}, which its guest cannot be told"));
+        }
     }
     notes
 }

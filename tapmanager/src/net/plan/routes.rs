@@ -50,12 +50,11 @@ fn best<'a>(routes: &[&'a KernelRoute]) -> Vec<&'a KernelRoute> {
     best
 }
 
-/// The MTU that the guest is told: the link's, or that of a default route if it is less, as tunnels have it whose packets
+/// The MTU that the guest is told: the link's, or the least of its routes if that is less, as tunnels have it whose packets
 /// grow on the way. It never takes IPv6 from a guest that has an address of it.
-pub(crate) fn guest_mtu(link: &Link, addresses: &[IpNetwork], routes: &[&KernelRoute]) -> u32 {
-    let of_default = routes.iter().filter(|route| route.dst.prefix() == 0).filter_map(|route| route.mtu).min();
+pub(crate) fn guest_mtu(of_link: u32, addresses: &[IpNetwork], of_routes: impl Iterator<Item = Option<u32>>) -> u32 {
     let least = if addresses.iter().any(IpNetwork::is_ipv6) { IPV6_LEAST_MTU } else { IPV4_LEAST_MTU };
-    of_default.map_or(link.mtu, |mtu| mtu.max(least).min(link.mtu))
+    of_routes.flatten().min().map_or(of_link, |mtu| mtu.max(least).min(of_link))
 }
 
 /// Addresses with the prefix length that the guest is told.

@@ -321,7 +321,16 @@ fn link_local(link: u32) -> Address {
 }
 
 fn on_link(link: u32, dst: &str) -> KernelRoute {
-    KernelRoute { link, table: MAIN_TABLE, dst: net(dst), next_hop: NextHop::OnLink, metric: 0, mtu: None, hops: 1 }
+    KernelRoute {
+        link,
+        table: MAIN_TABLE,
+        dst: net(dst),
+        next_hop: NextHop::OnLink,
+        metric: 0,
+        mtu: None,
+        advmss: None,
+        hops: 1,
+    }
 }
 
 fn route(link: u32, dst: &str, gateway: &str) -> KernelRoute {

@@ -23,7 +23,7 @@ fn by_each_data_path_what_is_lost_is_found_and_made_again() {
             let choices = by(path);
             let nics = joined(&bed, choices).await.nics;
             let check = async || {
-                let found = check(&bed.pod, &nics, choices).await.expect("looked");
+                let found = check(&bed.pod, &nics, choices, vec![]).await.expect("looked");
                 found.into_iter().map(|found| found.line).collect::<Vec<_>>()
             };
             assert_eq!(check().await, [""; 0], "{path:?}");
@@ -76,12 +76,24 @@ fn by_each_data_path_a_link_too_narrow_for_ipv6_is_joined_and_repaired() {
             let reported = Reported { addresses: vec!["10.77.0.2/24".parse().expect("an address")], ..bed.reported() };
             let joined = join(&bed.pod, &[reported], by(path), &Arc::new(Faults::none())).await.expect("joined");
             assert_eq!(joined.nics[0].mtu, 1000, "{path:?}");
-            assert_eq!(check(&bed.pod, &joined.nics, by(path)).await.expect("looked"), [], "{path:?}");
+            assert_eq!(check(&bed.pod, &joined.nics, by(path), vec![]).await.expect("looked"), [], "{path:?}");
             in_pod("link del tap0");
             repair(&bed.pod, &joined.nics, by(path), &Arc::new(Faults::none())).await.expect("repaired");
-            assert_eq!(check(&bed.pod, &joined.nics, by(path)).await.expect("looked"), [], "{path:?}");
+            assert_eq!(check(&bed.pod, &joined.nics, by(path), vec![]).await.expect("looked"), [], "{path:?}");
         });
     }
+}
+
+#[test]
+fn what_a_network_said_of_its_routes_is_no_difference_later() {
+    apart(async || {
+        let bed = Bed::new();
+        let size = RouteSize { dst: "0.0.0.0/0".parse().expect("all"), priority: None, mtu: Some(1300), advmss: None };
+        let reported = vec![Reported { sizes: vec![size], ..bed.reported() }];
+        let joined = join(&bed.pod, &reported, by(DataPath::Tc), &Arc::new(Faults::none())).await.expect("joined");
+        assert_eq!(joined.nics[0].mtu, 1300);
+        assert_eq!(check(&bed.pod, &joined.nics, by(DataPath::Tc), reported).await.expect("looked"), []);
+    });
 }
 
 #[test]
@@ -96,10 +108,10 @@ fn by_each_data_path_what_is_in_the_way_of_a_repair_is_named_and_left_alone() {
                 assert!(bed.pod.inside(run).expect("entered").success(), "tc {line}");
             };
             tc("filter add dev eth0 egress prio 7 protocol all u32 match u32 0 0");
-            assert_eq!(check(&bed.pod, &nics, choices).await.expect("looked"), [], "{path:?}");
+            assert_eq!(check(&bed.pod, &nics, choices, vec![]).await.expect("looked"), [], "{path:?}");
             tc("filter del dev eth0 ingress");
             repair(&bed.pod, &nics, choices, &Arc::new(Faults::none())).await.expect("repaired beside it");
-            assert_eq!(check(&bed.pod, &nics, choices).await.expect("looked"), [], "{path:?}");
+            assert_eq!(check(&bed.pod, &nics, choices, vec![]).await.expect("looked"), [], "{path:?}");
             tc("filter del dev eth0 egress prio 7");
             tc("filter del dev eth0 ingress");
             tc("filter add dev eth0 ingress prio 1 protocol all u32 match u32 0 0");

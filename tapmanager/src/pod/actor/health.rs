@@ -15,7 +15,8 @@ use proto::tap::{CheckReport, PodNet, PodPhase};
 use tracing::{error, info, warn};
 
 use super::Actor;
-use crate::net::{Choices, Finding};
+use crate::journal::Record;
+use crate::net::Finding;
 use crate::pod::command::bounded;
 use crate::pod::error::PodError;
 use crate::pod::machine::NETNS_GONE;
@@ -36,7 +37,7 @@ impl<W: World> Actor<W> {
         match world.look(&net.netns).await {
             Ok(NetnsState::Present) => {
                 checked.push("links, taps and filters".to_owned());
-                match self.findings(net, state.record.choices).await {
+                match self.findings(&state.record, net).await {
                     Ok(found) => {
                         let (breaks, others): (Vec<_>, _) = found.into_iter().partition(|found| found.breaks);
                         troubles.extend(breaks.into_iter().map(|found| found.line));
@@ -71,9 +72,9 @@ impl<W: World> Actor<W> {
     }
 
     /// What is not as it was made: of the join, and of virtual functions.
-    async fn findings(&self, net: &PodNet, choices: Choices) -> Result<Vec<Finding>, WorldError> {
+    async fn findings(&self, record: &Record, net: &PodNet) -> Result<Vec<Finding>, WorldError> {
         let world = &self.shared.operations.world;
-        let mut found = world.check_join(&net.netns, &net.nics, choices).await?;
+        let mut found = world.check_join(record, net).await?;
         let vfs = world.check_vfs(&self.pod, net).await;
         found.extend(vfs);
         Ok(found)
@@ -103,7 +104,7 @@ impl<W: World> Actor<W> {
             Ok(NetnsState::Absent | NetnsState::OtherFile) => return self.conclude(Some(NETNS_GONE)),
             Err(error) => return unseen(&error),
         }
-        let found = match self.findings(net, state.record.choices).await {
+        let found = match self.findings(&state.record, net).await {
             Ok(found) => found,
             Err(error) => return unseen(&error),
         };
@@ -133,7 +134,7 @@ impl<W: World> Actor<W> {
         if self.state.is_none() {
             return Err(self.not_here());
         }
-        let state = self.state.as_mut().ok_or_else(|| PodError::Unknown { pod: self.pod.clone() })?;
+        let state = self.state.as_ref().ok_or_else(|| PodError::Unknown { pod: self.pod.clone() })?;
         let (PodPhase::Attached, Some(net)) = (state.record.phase, state.net.clone()) else {
             return Err(PodError::NotAttached { pod: self.pod.clone(), phase: state.record.phase });
         };
@@ -145,8 +146,7 @@ impl<W: World> Actor<W> {
             }
         }
         let served = state.serving.as_ref().is_some_and(|serving| !serving.broken().is_cancelled());
-        let choices = state.record.choices;
-        let mut lost = self.findings(&net, choices).await.map_err(failed)?;
+        let mut lost = self.findings(&state.record, &net).await.map_err(failed)?;
         lost.retain(|found| found.breaks || found.ours);
         let Some(state) = &mut self.state else { return Err(self.not_here()) };
         if served && lost.is_empty() {
@@ -163,7 +163,7 @@ impl<W: World> Actor<W> {
             world.repair(&net.netns, &net.nics, state.record.choices, &self.shared.operations.faults).await
         };
         let whole = match repaired {
-            Ok(()) => self.expect_mended(&net, choices).await,
+            Ok(()) => self.expect_mended(&net).await,
             Err(error) => Err(error),
         };
         let again = match whole {
@@ -183,8 +183,9 @@ impl<W: World> Actor<W> {
     }
 
     /// Succeeds if nothing is left that repairing cannot mend, as a virtual function that is gone.
-    async fn expect_mended(&self, net: &PodNet, choices: Choices) -> Result<(), WorldError> {
-        let left = self.findings(net, choices).await?;
+    async fn expect_mended(&self, net: &PodNet) -> Result<(), WorldError> {
+        let state = self.state.as_ref().ok_or(WorldError::NoNetns)?;
+        let left = self.findings(&state.record, net).await?;
         match left.into_iter().find(|found| found.breaks && !found.ours) {
             None => Ok(()),
             Some(beyond) => Err(WorldError::Beyond(beyond.line)),

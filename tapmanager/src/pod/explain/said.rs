@@ -26,7 +26,15 @@ pub(super) fn said(result: &Value) -> String {
     }
     for route in routes {
         let via = route.gateway.map_or_else(|| "the gateway".to_owned(), |gateway| gateway.to_string());
-        parts.push(format!("route {} via {via}", route.dst));
+        let more = [
+            ("mtu", route.mtu),
+            ("advmss", route.advmss),
+            ("priority", route.priority),
+            ("table", route.table),
+            ("scope", route.scope),
+        ];
+        let more = more.iter().filter_map(|(what, number)| Some(format!(" {what} {}", (*number)?)));
+        parts.push(format!("route {} via {via}{}", route.dst, more.collect::<String>()));
     }
     if !dns.servers.is_empty() {
         parts.push(format!("resolver {}", list(&dns.servers)));
@@ -53,10 +61,13 @@ mod tests {
                 {"name": "eth0", "mac": "02:00:00:00:00:02", "sandbox": "/run/netns/x"}
             ],
             "ips": [{"address": "10.1.0.2/24", "gateway": "10.1.0.1", "interface": 2}, {"address": "fd00::2/64"}],
-            "routes": [{"dst": "0.0.0.0/0"}, {"dst": "192.0.2.0/24", "gw": "10.1.0.9"}],
+            "routes": [
+                {"dst": "0.0.0.0/0", "mtu": 1400},
+                {"dst": "192.0.2.0/24", "gw": "10.1.0.9", "advmss": 1300, "priority": 5, "table": 9, "scope": 253}
+            ],
             "dns": {"nameservers": ["192.0.2.53"]}
         });
-        insta::assert_snapshot!(said(&result), @"its result says: `eth0` in the pod; `br0` and `veth1` on the node; address 10.1.0.2/24 with gateway 10.1.0.1; address fd00::2/64; route 0.0.0.0/0 via the gateway; route 192.0.2.0/24 via 10.1.0.9; resolver 192.0.2.53");
+        insta::assert_snapshot!(said(&result), @"its result says: `eth0` in the pod; `br0` and `veth1` on the node; address 10.1.0.2/24 with gateway 10.1.0.1; address fd00::2/64; route 0.0.0.0/0 via the gateway mtu 1400; route 192.0.2.0/24 via 10.1.0.9 advmss 1300 priority 5 table 9 scope 253; resolver 192.0.2.53");
     }
 
     #[test]

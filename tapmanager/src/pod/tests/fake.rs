@@ -330,9 +330,9 @@ impl World for Arc<Fake> {
         if state.lost.is_empty() { Ok(vec![]) } else { Err(WorldError::Fake { verb: "rejoin", culprits: vec![] }) }
     }
 
-    async fn check_join(&self, netns: &Path, _: &[Nic], _: Choices) -> Result<Vec<Finding>, WorldError> {
+    async fn check_join(&self, _: &Record, net: &PodNet) -> Result<Vec<Finding>, WorldError> {
         let state = self.verb("check_join")?;
-        assert!(state.netns.contains(netns), "checked without a namespace");
+        assert!(state.netns.contains(&net.netns), "checked without a namespace");
         let found = |line: &String| Finding { line: line.clone(), breaks: true, ours: !state.beyond };
         let told = |line: &String| Finding { line: line.clone(), breaks: false, ours: false };
         Ok(state.lost.iter().map(found).chain(state.changed.iter().map(told)).collect())

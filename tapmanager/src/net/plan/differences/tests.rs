@@ -3,12 +3,12 @@ use proto::tap::DataPath;
 use super::*;
 use crate::net::plan::plan;
 use crate::net::plan::tests::{net, veth};
-use crate::net::{Choices, Reported};
+use crate::net::{Choices, Reported, RouteSize};
 use crate::sys::link::Address;
 use crate::sys::neighbour::Neighbour;
 
 fn route(dst: &str, next_hop: NextHop) -> KernelRoute {
-    KernelRoute { link: 2, table: MAIN_TABLE, dst: net(dst), next_hop, metric: 0, mtu: None, hops: 1 }
+    KernelRoute { link: 2, table: MAIN_TABLE, dst: net(dst), next_hop, metric: 0, mtu: None, advmss: None, hops: 1 }
 }
 
 fn via(dst: &str, gateway: &str) -> KernelRoute {
@@ -42,19 +42,55 @@ fn planned(observed: &Observed, data_path: DataPath) -> Result<(Nic, Vec<String>
 }
 
 #[test]
-fn the_mtu_of_a_default_route_is_the_guests_and_that_of_others_is_said() {
+fn the_least_mtu_of_the_routes_is_the_guests() {
     let narrow = |dst, mtu| KernelRoute { mtu: Some(mtu), ..via(dst, "10.77.0.1") };
     let (nic, notes) = planned(&observed(vec![narrow("0.0.0.0/0", 1423)]), DataPath::Tc).expect("joins");
     assert_eq!(nic.mtu, 1423);
-    assert_eq!(notes, ["nic `eth0`: mtu 1423 is that of its default route; the link has 1500"]);
-    let (nic, notes) = planned(&observed(vec![narrow("10.9.0.0/16", 1400)]), DataPath::Tc).expect("joins");
-    assert_eq!(nic.mtu, 1500);
-    assert_eq!(notes, ["nic `eth0`: route 10.9.0.0/16 has the mtu 1400, which its guest is not told"]);
+    assert_eq!(notes, ["nic `eth0`: mtu 1423 is the least of its routes; the link has 1500"]);
+    let both = vec![narrow("0.0.0.0/0", 1423), narrow("10.9.0.0/16", 1400)];
+    let (nic, notes) = planned(&observed(both), DataPath::Tc).expect("joins");
+    assert_eq!(nic.mtu, 1400);
+    assert_eq!(notes, ["nic `eth0`: mtu 1400 is the least of its routes; the link has 1500"]);
     let (nic, notes) = planned(&observed(vec![narrow("0.0.0.0/0", 9000)]), DataPath::Tc).expect("joins");
     assert_eq!((nic.mtu, notes.len()), (1500, 0));
     let mut dual = observed(vec![narrow("0.0.0.0/0", 1000), route("fd00::/64", NextHop::OnLink)]);
     dual.addresses.push(Address { link: 2, net: net("fd00::2/64"), lasting: true });
-    assert_eq!(planned(&dual, DataPath::Tc).expect("joins").0.mtu, 1280, "IPv6 is not taken from it");
+    let (nic, notes) = planned(&dual, DataPath::Tc).expect("joins");
+    assert_eq!(nic.mtu, 1280, "IPv6 is not taken from it");
+    assert!(notes.iter().any(|note| note.contains("route 0.0.0.0/0 has the mtu 1000, which its guest is not told")));
+}
+
+#[test]
+fn what_a_network_says_of_its_routes_counts_as_if_the_kernel_had_it() {
+    let size = |dst, mtu, advmss| RouteSize { dst: net(dst), priority: None, mtu, advmss };
+    let reported = |links: &[&str], sizes| Reported {
+        network: "pods".to_owned(),
+        links: links.iter().map(|link| link.parse().expect("a name")).collect(),
+        addresses: vec![net("10.77.0.2/24")],
+        sizes,
+        ..Reported::default()
+    };
+    let planned = |reported: Reported| {
+        let mut seen = observed(vec![via("0.0.0.0/0", "10.77.0.1"), via("10.9.0.0/16", "10.77.0.1")]);
+        seen.links.push(veth(3, "net1"));
+        seen.enter_sizes(&[reported]);
+        let (nic, notes) = super::tests::planned(&seen, DataPath::Tc).expect("joins");
+        (nic.mtu, notes)
+    };
+    let told = vec![size("0.0.0.0/0", Some(1400), None), size("10.9.0.0/16", Some(9000), Some(1300))];
+    let expected = [
+        "nic `eth0`: mtu 1400 is the least of its routes; the link has 1500",
+        "nic `eth0`: route 10.9.0.0/16 has the advmss 1300, which its guest cannot be told",
+    ];
+    for links in [&["eth0"][..], &[]] {
+        assert_eq!(planned(reported(links, told.clone())), (1400, expected.map(str::to_owned).into()));
+    }
+    assert_eq!(planned(reported(&["net1"], told)), (1500, vec![]), "of another link");
+    let missing = vec![
+        size("10.10.0.0/16", Some(1400), None),
+        RouteSize { priority: Some(5), ..size("0.0.0.0/0", Some(1400), None) },
+    ];
+    assert_eq!(planned(reported(&[], missing)), (1500, vec![]), "the kernel has no such route");
 }
 
 #[test]

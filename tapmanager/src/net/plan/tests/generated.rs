@@ -112,6 +112,7 @@ fn world(made: &[Made]) -> (Observed, Vec<Reported>) {
                 next_hop,
                 metric: 0,
                 mtu: None,
+                advmss: None,
                 hops: 1,
             });
         }
@@ -125,6 +126,7 @@ fn world(made: &[Made]) -> (Observed, Vec<Reported>) {
                 next_hop,
                 metric: *metric,
                 mtu: None,
+                advmss: None,
                 hops: 1,
             });
         }
