@@ -11,7 +11,7 @@
 //! - A frame that comes in on one end goes out of the other or is dropped: the namespace's own stack gets none.
 //! - The daemon keeps no descriptor of a tap.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
 use std::os::fd::OwnedFd;
 use std::path::Path;
@@ -40,6 +40,7 @@ mod compare;
 mod drift;
 pub(crate) mod filter;
 mod kernel;
+pub(crate) mod lent;
 mod observe;
 pub(crate) mod path;
 mod plan;
@@ -49,6 +50,7 @@ mod step;
 
 use compare::Guarded;
 use drift::Drift;
+use lent::Renamed;
 
 /// As many PCI slots as `vmwrapper` has for NICs.
 const MAX_NICS: usize = 15;
@@ -275,6 +277,22 @@ pub(crate) async fn stats(netns: &Netns, nics: &[Nic]) -> Result<Vec<NicStats>, 
         Ok(stats::of(&nics, &stats::Counts { counted, refused, redirected }))
     };
     netns.visit(count).await?
+}
+
+/// Gives a link of the node that is in the pod a way back, if the node has another one of its name by now.
+pub(crate) async fn make_way(netns: &Netns, link: &IfName, node: &Netns) -> Result<Option<Renamed>, JoinError> {
+    let (link, taken) = (link.clone(), names_on(node).await?);
+    netns.visit(move || Ok(lent::make_way(&mut Netlink::open()?, &link, &taken)?)).await?
+}
+
+/// Moves a link of the node that is in the pod back, under a name that is free there.
+pub(crate) async fn send_back(netns: &Netns, link: &IfName, node: Netns) -> Result<Option<Renamed>, JoinError> {
+    let (link, taken) = (link.clone(), names_on(&node).await?);
+    netns.visit(move || Ok(lent::send_back(&mut Netlink::open()?, &link, &node, &taken)?)).await?
+}
+
+async fn names_on(node: &Netns) -> Result<BTreeSet<String>, JoinError> {
+    node.visit(|| Ok(link::names(&mut Netlink::open()?)?)).await?
 }
 
 /// Takes what is ours off a pod's links, so that its CNI plugins find them as they left them; fine if there is nothing.

@@ -12,6 +12,7 @@ use super::*;
 use crate::sys::testbed::{apart, ip, within};
 
 mod bed;
+mod lent;
 mod neighbours;
 mod stack;
 mod standing;

@@ -20,6 +20,10 @@
 //!   ([`super::machine::is_hopeless`]) is dropped there: its namespace and record are removed, and the report names
 //!   what may be left on the node.
 //!
+//! One kind of failure is mended at once: the plugin `host-device` cannot give a link of the node back while the node has
+//! another link of that name. The link gets another name to go back by, which is logged, and DEL is run once more. Where
+//! namespace and record are removed although DEL fails, such a link is moved back before: it would end with the namespace.
+//!
 //! The time of the first failure is on record, so that a restart does not begin the count anew.
 //!
 //! A plugin whose ADD was never begun, because one before it in the chain failed or it is not installed, holds nothing
@@ -30,12 +34,14 @@ use std::collections::BTreeSet;
 
 use common::Chain;
 use proto::tap::PodPhase;
+use tracing::warn;
 
 use super::Operations;
 use super::attach::{At as _, Progress};
 use super::error::{Step, StepCause, StepError, Undone, log_left};
 use super::world::{NetnsState, Serving, World, WorldError};
 use crate::journal::{Attachment, Failing, Journal, Record};
+use crate::net::lent::Renamed;
 use crate::net::path;
 
 impl<W: World> Operations<W> {
@@ -86,8 +92,13 @@ impl<W: World> Operations<W> {
         done
     }
 
-    /// Removes namespace and record of a pod whose networks cannot be given back.
+    /// Removes namespace and record of a pod whose networks cannot be given back. A link of the node is moved back before.
     pub(super) async fn drop_remains(&self, record: &Record) -> Result<(), StepError> {
+        for attachment in &record.attachments {
+            if let Some(renamed) = self.world.send_back(record, attachment).await.at(Step::SendBack)? {
+                log_renamed(attachment, &renamed);
+            }
+        }
         self.world.remove_netns(&record.netns).await.at(Step::RemoveNetns)?;
         self.forget(record).await.at(Step::Forget)
     }
@@ -144,7 +155,11 @@ impl<W: World> Operations<W> {
             if waiting.contains(attachment.network.name()) {
                 continue;
             }
-            match self.world.del(record, attachment, seen).await {
+            let mut done = self.world.del(record, attachment, seen).await;
+            if done.is_err() && seen == NetnsState::Present && self.make_way(record, attachment).await {
+                done = self.world.del(record, attachment, seen).await;
+            }
+            match done {
                 Ok(()) => {
                     record.attachments.remove(place);
                     self.faults.passed();
@@ -157,6 +172,20 @@ impl<W: World> Operations<W> {
             }
         }
         if failed.is_empty() { Ok(()) } else { Err(StepError { step: Step::Del, cause: StepCause::Dels(failed) }) }
+    }
+
+    /// Whether a DEL that failed can succeed now, as the link that it is to give back has another name to go by.
+    async fn make_way(&self, record: &Record, attachment: &Attachment) -> bool {
+        match self.world.make_way(record, attachment).await {
+            Ok(renamed) => {
+                renamed.iter().for_each(|renamed| log_renamed(attachment, renamed));
+                renamed.is_some()
+            }
+            Err(error) => {
+                log_left(&StepError { step: Step::SendBack, cause: error.into() });
+                false
+            }
+        }
     }
 
     /// Notes that the pod is on its way out. A full disk must not keep anything from being taken away, and without the
@@ -179,6 +208,21 @@ impl<W: World> Operations<W> {
             why: Chain(error).to_string(),
         });
         self.journal(record, Journal::note).await.unwrap_or_else(|error| log_left(&error));
+    }
+}
+
+fn log_renamed(attachment: &Attachment, Renamed { was, becomes }: &Renamed) {
+    let (network, link) = (attachment.network.name(), attachment.ifname.as_str());
+    if *was == becomes.as_str() {
+        warn!(network, link, becomes = %becomes, "a link of the node is moved back to it, as its plugin cannot");
+    } else {
+        warn!(
+            network,
+            link,
+            was,
+            becomes = %becomes,
+            "a link of the node goes back to it under another name, as the node has another link of its own; rename it"
+        );
     }
 }
 

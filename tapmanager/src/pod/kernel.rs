@@ -27,6 +27,7 @@ use crate::config::{Config, Vhost};
 use crate::faults::Faults;
 use crate::instance::InstanceId;
 use crate::journal::{Attachment, Record};
+use crate::net::lent::{self, Renamed};
 use crate::net::{self, Choices, Finding, Joined, Opened, PassedThrough, Port, Reported, RouteSize};
 use crate::spawner::Spawner;
 use crate::sys::netns::{Netns, NetnsError};
@@ -194,6 +195,16 @@ impl World for Kernel {
         Ok(self.cni.del(&attachment.network, &target, attachment.result.as_ref()).await?)
     }
 
+    async fn make_way(&self, record: &Record, attachment: &Attachment) -> Result<Option<Renamed>, WorldError> {
+        let Some(netns) = with_link_of_node(record, attachment).await? else { return Ok(None) };
+        Ok(net::make_way(&netns, &attachment.ifname, &off_reactor(Netns::of_process).await?).await?)
+    }
+
+    async fn send_back(&self, record: &Record, attachment: &Attachment) -> Result<Option<Renamed>, WorldError> {
+        let Some(netns) = with_link_of_node(record, attachment).await? else { return Ok(None) };
+        Ok(net::send_back(&netns, &attachment.ifname, off_reactor(Netns::of_process).await?).await?)
+    }
+
     async fn check_network(&self, record: &Record, attachment: &Attachment) -> Result<Checked, WorldError> {
         let Some(result) = &attachment.result else {
             return Ok(Checked::NotAsked("it has no result".to_owned()));
@@ -328,6 +339,18 @@ impl World for Kernel {
 
     fn now(&self) -> u64 {
         SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs())
+    }
+}
+
+/// The pod's namespace, if it is there and the network puts a link of the node into it.
+async fn with_link_of_node(record: &Record, attachment: &Attachment) -> Result<Option<Netns>, WorldError> {
+    if !attachment.network.kinds().any(|kind| kind == lent::PLUGIN) {
+        return Ok(None);
+    }
+    let path = record.netns.clone();
+    match off_reactor(move || Netns::open(&path)).await {
+        Err(NetnsError::NotNetns { .. }) => Ok(None),
+        opened => Ok(opened?),
     }
 }
 

@@ -19,6 +19,7 @@ use super::sysctl::SysctlError;
 use crate::cni::{CniError, ConfError, Gate, Leftover, NetworkList, PluginError, Ready};
 use crate::faults::Faults;
 use crate::journal::{Attachment, Record};
+use crate::net::lent::Renamed;
 use crate::net::{Choices, Finding, JoinError, Joined, Opened, PassedThrough, Port, Reported};
 use crate::sys::netns::NetnsError;
 use crate::vf::{Devices, VfError};
@@ -161,6 +162,19 @@ pub(crate) trait World: Send + Sync + 'static {
     ) -> impl Future<Output = Result<Joined, WorldError>> + Send;
     /// Opens the sockets of an existing join again.
     fn rejoin(&self, netns: &Path, nics: &[Nic]) -> impl Future<Output = Result<Vec<Option<Port>>, WorldError>> + Send;
+    /// What is done after a DEL that failed: a link of the node that the network has put into the pod gets another name there, if
+    /// its own is taken by now.
+    fn make_way(
+        &self,
+        record: &Record,
+        attachment: &Attachment,
+    ) -> impl Future<Output = Result<Option<Renamed>, WorldError>> + Send;
+    /// Moves such a link back, without its plugin.
+    fn send_back(
+        &self,
+        record: &Record,
+        attachment: &Attachment,
+    ) -> impl Future<Output = Result<Option<Renamed>, WorldError>> + Send;
     /// What is not as [`Self::join`] left it.
     fn check_join(
         &self,

@@ -21,15 +21,14 @@ mod route;
 use netlink_packet_core::{NLM_F_CREATE, NLM_F_EXCL, NLM_F_REPLACE};
 use netlink_packet_route::RouteNetlinkMessage;
 use netlink_packet_route::address::AddressMessage;
-use netlink_packet_route::link::{LinkAttribute, LinkMessage};
 use netlink_packet_route::route::RouteMessage;
 use serde::{Deserialize, Serialize};
 
 pub(crate) use self::address::HeldAddress;
 pub(crate) use self::route::HeldRoute;
 use super::neighbour::{self, HeldNeighbour};
-use super::netdev;
 use super::netlink::{Netlink, NetlinkError};
+use super::{link, netdev};
 
 /// What a link has in its namespace.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -89,7 +88,7 @@ impl Belongings {
         routes.sort();
         let mut neighbours = neighbour::held(netlink, link)?;
         neighbours.sort();
-        Ok(Self { addresses, routes, neighbours, alias: alias(netlink, link)? })
+        Ok(Self { addresses, routes, neighbours, alias: link::alias(netlink, link)? })
     }
 
     /// Whether there is nothing.
@@ -134,19 +133,6 @@ impl Belongings {
         let alias = self.alias.as_ref().filter(|held| there.alias.as_ref() != Some(held));
         missing(alias.map(|alias| format!("alias `{alias}`")))
     }
-}
-
-fn alias(netlink: &mut Netlink, link: u32) -> Result<Option<String>, NetlinkError> {
-    let all = netlink.dump(&RouteNetlinkMessage::GetLink(LinkMessage::default()))?;
-    Ok(all.into_iter().find_map(|message| match message {
-        RouteNetlinkMessage::NewLink(found) if found.header.index == link => {
-            found.attributes.into_iter().find_map(|attribute| match attribute {
-                LinkAttribute::IfAlias(alias) => Some(alias),
-                _ => None,
-            })
-        }
-        _ => None,
-    }))
 }
 
 #[cfg(test)]

@@ -3,7 +3,7 @@
 //! Called by [`crate::net`] and by [`super::netns`] (loopback). The lists are plain values of our own types, so that
 //! what decides on them is pure. `/sys/class/net` is not used: it shows the namespace of whoever mounted it.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
 
 use ipnetwork::IpNetwork;
@@ -11,7 +11,7 @@ use netlink_packet_core::{NLM_F_CREATE, NLM_F_EXCL};
 use netlink_packet_route::address::{AddressAttribute, AddressFlags, AddressMessage, AddressScope};
 use netlink_packet_route::link::{
     AfSpecInet6, AfSpecUnspec, In6AddrGenMode, InfoData, InfoVrf, LinkAttribute, LinkFlags, LinkInfo, LinkLayerType,
-    LinkMessage, Stats64,
+    LinkMessage, Prop, Stats64,
 };
 use netlink_packet_route::route::{
     RouteAttribute, RouteMessage, RouteMetric, RouteNextHop, RouteProtocol, RouteType, RouteVia,
@@ -118,6 +118,39 @@ pub(crate) fn links(netlink: &mut Netlink) -> Result<Vec<Link>, NetlinkError> {
         _ => None,
     });
     Ok(links.collect())
+}
+
+/// All names of links in this thread's namespace, which no other link there can have: alternative ones, too.
+pub(crate) fn names(netlink: &mut Netlink) -> Result<BTreeSet<String>, NetlinkError> {
+    let mut names = BTreeSet::new();
+    for message in netlink.dump(&RouteNetlinkMessage::GetLink(LinkMessage::default()))? {
+        let RouteNetlinkMessage::NewLink(found) = message else { continue };
+        for attribute in found.attributes {
+            match attribute {
+                LinkAttribute::IfName(name) => drop(names.insert(name)),
+                LinkAttribute::PropList(others) => names.extend(others.into_iter().filter_map(|other| match other {
+                    Prop::AltIfName(name) => Some(name),
+                    _ => None,
+                })),
+                _ => {}
+            }
+        }
+    }
+    Ok(names)
+}
+
+/// The alias of the link of this index, if it has one.
+pub(crate) fn alias(netlink: &mut Netlink, link: u32) -> Result<Option<String>, NetlinkError> {
+    let all = netlink.dump(&RouteNetlinkMessage::GetLink(LinkMessage::default()))?;
+    Ok(all.into_iter().find_map(|message| match message {
+        RouteNetlinkMessage::NewLink(found) if found.header.index == link => {
+            found.attributes.into_iter().find_map(|attribute| match attribute {
+                LinkAttribute::IfAlias(alias) => Some(alias),
+                _ => None,
+            })
+        }
+        _ => None,
+    }))
 }
 
 /// The addresses of this thread's namespace, in the kernel's order.

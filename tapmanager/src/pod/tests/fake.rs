@@ -14,6 +14,7 @@ use super::super::world::{Checked, Culprit, NetnsState, Network, OfNetwork, Serv
 use crate::cni::{Gate, Leftover, NetworkList, Ready, Unready};
 use crate::faults::Faults;
 use crate::journal::{Attachment, Record};
+use crate::net::lent::Renamed;
 use crate::net::{Choices, Finding, Joined, Opened, PassedThrough, Port, Reported};
 use crate::vf::{self, Devices};
 
@@ -56,6 +57,10 @@ pub(crate) struct State {
     pub(crate) hanging: BTreeSet<String>,
     /// Calls that panic, once.
     pub(crate) panicking: BTreeSet<&'static str>,
+    /// Whether a DEL that failed finds its way after another name was given to its link.
+    pub(crate) name_taken: bool,
+    /// Links that were moved back without a DEL.
+    pub(crate) sent_back: Vec<String>,
     /// Servers that run, to be ended from outside.
     pub(crate) servers: Vec<CancellationToken>,
     /// Links that are virtual functions.
@@ -287,6 +292,23 @@ impl World for Arc<Fake> {
         state.told.push((attachment.ifname.as_str().to_owned(), attachment.result.is_some()));
         state.added.remove(&key);
         Ok(())
+    }
+
+    async fn make_way(&self, _: &Record, _: &Attachment) -> Result<Option<Renamed>, WorldError> {
+        let mut state = self.state();
+        if !std::mem::take(&mut state.name_taken) {
+            return Ok(None);
+        }
+        state.log.push("make_way".to_owned());
+        Ok(Some(Renamed { was: "up0".to_owned(), becomes: "up0-1".parse().expect("a name") }))
+    }
+
+    async fn send_back(&self, record: &Record, attachment: &Attachment) -> Result<Option<Renamed>, WorldError> {
+        let mut state = self.state();
+        if state.netns.contains(&record.netns) {
+            state.sent_back.push(attachment.ifname.to_string());
+        }
+        Ok(None)
     }
 
     async fn check_network(&self, _: &Record, attachment: &Attachment) -> Result<Checked, WorldError> {

@@ -85,6 +85,20 @@ async fn an_overdue_pod_holds_no_deletion_up_and_is_collected_later() {
 }
 
 #[tokio::test]
+async fn a_link_whose_name_is_taken_holds_no_detach_up() {
+    let house = House::new();
+    house.pods.attach(request("p1")).await.expect("attached");
+    house.log();
+    house.world.fail("del", BUSY);
+    house.world.state().name_taken = true;
+    house.pods.detach(&id("p1")).await.expect("detached");
+    house.assert_nothing_left().await;
+    let log = house.log();
+    let dels: Vec<_> = log.iter().filter(|verb| verb.starts_with("del") || *verb == "make_way").collect();
+    assert_eq!(dels, ["del eth0", "make_way", "del eth0"], "{log:?}");
+}
+
+#[tokio::test]
 async fn a_collection_reports_what_still_fails() {
     let house = House::new();
     house.pods.attach(request("p1")).await.expect("attached");
@@ -118,6 +132,8 @@ async fn what_is_hopeless_is_dropped_once_it_is_overdue() {
             ["pod `p1`, although its networks may keep something of it on the node: failed to run CNI DEL: \
               del fails as the test wants"]
         );
+        let links: &[&str] = if gone { &[] } else { &["eth0"] };
+        assert_eq!(house.world.state().sent_back, links, "the node's links do not end with the namespace");
         house.world.state().added.clear();
         house.world.state().joined.clear();
         house.assert_nothing_left().await;
