@@ -6,7 +6,8 @@
 //!
 //! The steps are those of the CNI specification 1.1.0, sections 3 and 4. [`conf`] finds and reads networks. [`ask`]
 //! gives one command to one plugin, in the version that [`negotiate`] chooses. [`result`] reads the answer. [`cache`]
-//! stores it where other runtimes look for it. [`status`] asks plugins whether they are ready.
+//! stores it where other runtimes look for it. [`status`] asks plugins whether they are ready; [`failures`] says what that
+//! cannot tell.
 //!
 //! The journal has the network and the result of each ADD, so that DEL gets what ADD used even if files have changed or
 //! the daemon was restarted in between; the cache is read if the journal has no result. Any number of pods may be
@@ -22,6 +23,7 @@ mod error;
 mod exec;
 #[cfg(any(test, feature = "exercise"))]
 mod exercise;
+mod failures;
 mod multus;
 mod negotiate;
 mod plugin;
@@ -35,7 +37,7 @@ use std::iter;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use common::Chain;
 use proto::tap::{IfName, PodId};
@@ -66,6 +68,7 @@ pub(crate) use survey::{Survey, plugin_in_trouble};
 use ask::{Env, Negotiation};
 use cache::{Cache, Entry, Key};
 use conf::watch::ConfWatch;
+use failures::Failures;
 use negotiate::VersionCache;
 use ready::StatusCache;
 
@@ -96,6 +99,7 @@ pub(crate) struct Cni {
     spawner: Spawner,
     spoken: VersionCache,
     ready: StatusCache,
+    failures: Failures,
     plugin_micros: AtomicU64,
 }
 
@@ -138,6 +142,7 @@ impl Cni {
             spawner,
             spoken: VersionCache::default(),
             ready: StatusCache::new(),
+            failures: Failures::default(),
             plugin_micros: AtomicU64::new(0),
         }
     }
@@ -162,6 +167,28 @@ impl Cni {
     /// Joins `target` to the network, with nothing done before `gate` opens. On failure it is half joined: [`Self::del`] is
     /// the caller's next step.
     pub(crate) async fn add(
+        &self,
+        list: &NetworkList,
+        target: &Target<'_>,
+        gate: Option<Gate<'_>>,
+    ) -> Result<Added, CniError> {
+        let added = self.add_unnoted(list, target, gate).await;
+        match &added {
+            Ok(_) => self.failures.well(list.name()),
+            Err(error) if error.is_of_plugin() => {
+                self.failures.failed(list.name(), &Chain(error).to_string(), Instant::now());
+            }
+            Err(_) => {}
+        }
+        added
+    }
+
+    /// A line for each network whose last ADD failed.
+    pub(crate) fn failed_adds(&self) -> Vec<String> {
+        self.failures.told(Instant::now())
+    }
+
+    async fn add_unnoted(
         &self,
         list: &NetworkList,
         target: &Target<'_>,

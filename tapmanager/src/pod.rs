@@ -312,6 +312,11 @@ impl<W: World> Pods<W> {
         self.shared.operations.world.plugin_micros()
     }
 
+    /// A line for each network whose last ADD failed.
+    pub(crate) fn failed_adds(&self) -> Vec<String> {
+        self.shared.operations.world.failed_adds()
+    }
+
     /// One page of the pods that are asked for, in the order of their ids.
     pub(crate) fn page(&self, list: &List) -> PodPage {
         let handles = self.shared.lock();

@@ -59,6 +59,16 @@ impl NetworkList {
         self.plugins.iter().map(|plugin| plugin.kind.as_str())
     }
 
+    /// File names of the plugins that give its addresses, each once.
+    pub(crate) fn ipam_kinds(&self) -> Vec<&str> {
+        let mut kinds = Vec::new();
+        for plugin in &self.plugins {
+            let kind = plugin.conf.get("ipam").and_then(|ipam| ipam.get("type")?.as_str());
+            kinds.extend(kind.filter(|kind| !kind.is_empty() && !kinds.contains(kind)));
+        }
+        kinds
+    }
+
     /// Whether it has networks of its own for a pod, by delegates that are on no record.
     pub(crate) fn is_multus(&self) -> bool {
         self.kinds().any(|kind| MULTUS.contains(&kind))

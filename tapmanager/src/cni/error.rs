@@ -109,6 +109,14 @@ impl CniError {
         }
     }
 
+    /// Whether a plugin failed, or the kernel did that should have started it.
+    pub(super) const fn is_of_plugin(&self) -> bool {
+        match self {
+            Self::Plugin { cause, .. } => !cause.is_withheld(),
+            _ => false,
+        }
+    }
+
     /// Whether a plugin's deadline is the cause, or one of the causes.
     pub(crate) fn is_deadline(&self) -> bool {
         match self {

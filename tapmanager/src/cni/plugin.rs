@@ -189,6 +189,11 @@ impl PluginError {
         matches!(self, Self::Absent { .. } | Self::Run(Run(ExecError::Start(_) | ExecError::Denied(_))))
     }
 
+    /// Whether it was killed before it was told what to do.
+    pub(super) const fn is_withheld(&self) -> bool {
+        matches!(self, Self::Run(Run(ExecError::Withheld)))
+    }
+
     /// Whether the deadline ended the plugin.
     pub(crate) fn is_deadline(&self) -> bool {
         matches!(self, Self::Run(Run(ExecError::Deadline { .. })))

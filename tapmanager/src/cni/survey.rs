@@ -32,6 +32,8 @@ pub(crate) struct Surveyed {
     pub(crate) name: String,
     /// In the order of ADD.
     pub(crate) plugins: Vec<SurveyedPlugin>,
+    /// Those that give addresses: the others start them.
+    pub(crate) ipam: Vec<SurveyedPlugin>,
 }
 
 /// A plugin of a network.
@@ -65,14 +67,15 @@ impl Survey {
     /// Whether a pod without a network of its own could have one, as far as files tell.
     pub(crate) fn is_well(&self) -> bool {
         let default = self.networks.first();
-        default.is_some_and(|network| network.plugins.iter().all(|plugin| plugin.trouble.is_none()))
+        default
+            .is_some_and(|network| network.plugins.iter().chain(&network.ipam).all(|plugin| plugin.trouble.is_none()))
     }
 }
 
 /// The first plugin of `list` that would not be started, and why.
 pub(crate) fn plugin_in_trouble(list: &NetworkList, dirs: &[PathBuf]) -> Option<(String, String)> {
-    let plugins = surveyed(list, dirs, &Allowed::new(dirs)).plugins;
-    plugins.into_iter().find_map(|plugin| Some((plugin.kind, plugin.trouble?)))
+    let Surveyed { plugins, ipam, .. } = surveyed(list, dirs, &Allowed::new(dirs));
+    plugins.into_iter().chain(ipam).find_map(|plugin| Some((plugin.kind, plugin.trouble?)))
 }
 
 fn surveyed(list: &NetworkList, dirs: &[PathBuf], allowed: &Allowed) -> Surveyed {
@@ -81,15 +84,30 @@ fn surveyed(list: &NetworkList, dirs: &[PathBuf], allowed: &Allowed) -> Surveyed
         path: plugin::find(kind, dirs).ok(),
         trouble: trouble(kind, dirs, allowed),
     };
-    Surveyed { name: list.name().to_owned(), plugins: list.kinds().map(plugin).collect() }
+    let ipam = |kind: &str| SurveyedPlugin {
+        kind: kind.to_owned(),
+        path: plugin::find(kind, dirs).ok(),
+        trouble: match plugin::find(kind, dirs) {
+            Ok(path) => not_executable(&path),
+            Err(error) => Some(Chain(&error).to_string()),
+        },
+    };
+    Surveyed {
+        name: list.name().to_owned(),
+        plugins: list.kinds().map(plugin).collect(),
+        ipam: list.ipam_kinds().into_iter().map(ipam).collect(),
+    }
 }
 
 fn trouble(kind: &str, dirs: &[PathBuf], allowed: &Allowed) -> Option<String> {
     if let Err(error) = plugin::is_installed(kind, dirs, allowed) {
         return Some(Chain(&error).to_string());
     }
-    let path = plugin::find(kind, dirs).ok()?;
-    let looked = match fs::metadata(&path) {
+    not_executable(&plugin::find(kind, dirs).ok()?)
+}
+
+fn not_executable(path: &Path) -> Option<String> {
+    let looked = match fs::metadata(path) {
         Ok(found) if found.permissions().mode() & 0o111 != 0 => return None,
         Ok(_) => Reason::new(format!("`{}` is not executable; chmod 755 makes it so", path.display())),
         Err(cause) => Reason::new(format!("failed to look at `{}`", path.display())).with(cause),
@@ -133,6 +151,21 @@ mod tests {
         }
         assert_eq!(troubles[0], None);
         assert_eq!(survey.networks[0].plugins[0].path, Some(bin[0].join("well")));
+    }
+
+    #[test]
+    fn plugins_that_give_addresses_are_told_too() {
+        let (_dir, conf, bin) = node();
+        let list = r#"{"cniVersion": "1.0.0", "name": "net", "plugins": [
+            {"type": "well", "ipam": {"type": "absent"}}, {"type": "well", "ipam": {}},
+            {"type": "well", "ipam": {"type": "well"}}, {"type": "well", "ipam": {"type": "absent"}}]}"#;
+        fs::write(conf.join("10-net.conflist"), list).expect("written");
+        fs::write(bin[0].join("well"), "").expect("written");
+        chmod(&bin[0].join("well"), 0o755);
+        let survey = Survey::of(&conf, &bin);
+        assert!(!survey.is_well(), "each ADD would fail: {survey:?}");
+        let told: Vec<_> = survey.networks[0].ipam.iter().map(|it| (it.kind.as_str(), it.trouble.is_some())).collect();
+        assert_eq!(told, [("absent", true), ("well", false)]);
     }
 
     #[test]

@@ -146,6 +146,7 @@ impl<W: World> Service<W> {
                 "the CNI plugins have not answered STATUS for {waited} s, and this is what they said before"
             ));
         }
+        reasons.extend(self.pods.failed_adds());
         if ready {
             reasons.extend(remark(&self.pods.unread()));
         }

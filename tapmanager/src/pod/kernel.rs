@@ -337,6 +337,10 @@ impl World for Kernel {
         self.cni.plugin_micros()
     }
 
+    fn failed_adds(&self) -> Vec<String> {
+        self.cni.failed_adds()
+    }
+
     fn now(&self) -> u64 {
         SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs())
     }

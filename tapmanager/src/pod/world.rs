@@ -227,6 +227,8 @@ pub(crate) trait World: Send + Sync + 'static {
     fn known_ready(&self) -> Ready;
     /// Time spent in CNI plugins since the start, in microseconds.
     fn plugin_micros(&self) -> u64;
+    /// A line for each network whose last ADD failed.
+    fn failed_adds(&self) -> Vec<String>;
     /// Seconds since 1970.
     fn now(&self) -> u64;
 }

@@ -31,10 +31,12 @@ pub(super) fn networks(survey: &Survey) -> String {
     for (place, network) in survey.networks.iter().enumerate() {
         let default = if place == 0 { " (default)" } else { "" };
         line(&mut text, &format!("network {}{default}", network.name));
-        for plugin in &network.plugins {
-            let path = plugin.path.as_ref().map_or_else(String::new, |path| format!(": {}", path.display()));
-            let trouble = plugin.trouble.as_ref().map_or_else(String::new, |trouble| format!("; {trouble}"));
-            line(&mut text, &format!("  plugin {}{path}{trouble}", plugin.kind));
+        for (what, plugins) in [("plugin", &network.plugins), ("IPAM plugin", &network.ipam)] {
+            for plugin in plugins {
+                let path = plugin.path.as_ref().map_or_else(String::new, |path| format!(": {}", path.display()));
+                let trouble = plugin.trouble.as_ref().map_or_else(String::new, |trouble| format!("; {trouble}"));
+                line(&mut text, &format!("  {what} {}{path}{trouble}", plugin.kind));
+            }
         }
     }
     for trouble in survey.broken.iter().chain(&survey.trouble) {

@@ -67,6 +67,7 @@ fn well(bed: &Bed) -> Result<()> {
         "cgroup.version",
         "cni.configuration",
         "cni.plugins",
+        "cni.adds",
         "socket.cri",
         "socket.tap",
         "socket.handoff",

@@ -1,5 +1,5 @@
-//! What the reference plugins leave to a runtime: links that they cannot give back, and sizes of packets that they report and do
-//! not set.
+//! What the reference plugins leave to a runtime: links that they cannot give back, sizes of packets that they report and do not
+//! set, and failures of which their STATUS knows nothing.
 
 use std::path::PathBuf;
 use std::time::Duration;
@@ -19,6 +19,7 @@ pub(super) const CASES: &[Case] = &[
     case("net::host_device_goes_back_though_its_name_is_taken_new", |bed| taken(bed, new_plugins(bed)?)),
     case("net::host_device_goes_back_though_its_plugin_is_gone", plugin_is_gone),
     case("net::the_mtu_of_a_route_in_a_result_is_the_guests", route_mtu),
+    case("net::adds_that_fail_are_told_where_status_is_well", failed_adds),
 ];
 
 const fn case(name: &'static str, run: fn(&Bed) -> Result<()>) -> Case {
@@ -113,4 +114,18 @@ fn route_mtu(bed: &Bed) -> Result<()> {
     ensure!(!checked.contains("MTU"), "a difference that is none:\n{checked}");
     guest.kill()?;
     node.detach(&pod)
+}
+
+fn failed_adds(bed: &Bed) -> Result<()> {
+    let plugin = json!({"type": "bridge", "bridge": "cni0", "ipam": {"type": "dhcp"}});
+    let node = NetNode::start(bed, &list("1.1.0", &plugin), &new_plugins(bed)?)?;
+    let before = node.status()?;
+    ensure!(before.ready && before.reason.is_empty(), "{before:?}");
+    for pod in 1..=2 {
+        ensure!(node.attach(&pod_id(pod)?).is_err(), "added without the daemon of `dhcp`");
+    }
+    let after = node.status()?;
+    ensure!(after.ready, "STATUS knows of it by now: docs/doctor.md says otherwise: {after:?}");
+    ensure!(after.reason.starts_with("the last 2 ADDs of network `pods` failed, "), "{after:?}");
+    Ok(())
 }

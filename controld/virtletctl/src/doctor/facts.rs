@@ -97,6 +97,9 @@ pub(super) struct Networks {
 pub(super) struct Network {
     pub(super) name: String,
     pub(super) plugins: Vec<Plugin>,
+    /// Those that give addresses; an earlier release does not tell them.
+    #[serde(default)]
+    pub(super) ipam: Vec<Plugin>,
 }
 
 /// A plugin of a network.

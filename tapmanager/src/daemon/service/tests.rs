@@ -205,9 +205,12 @@ async fn status_says_why_pods_cannot_be_served() {
     let status = house.status().await;
     assert_eq!((status.ready, &*status.reason, status.pods, status.plugin_micros), (true, "", 1, 7));
     assert!(status.server.starts_with("tapmanager "));
+    house.world.state().failed_adds = vec!["the last ADD failed".to_owned()];
+    let status = house.status().await;
+    assert_eq!((status.ready, &*status.reason), (true, "the last ADD failed"), "STATUS cannot know");
     house.world.fail("ready", &[]);
     let status = house.status().await;
-    assert_eq!((status.ready, &*status.reason), (false, "ready fails as the test wants"));
+    assert_eq!((status.ready, &*status.reason), (false, "ready fails as the test wants; the last ADD failed"));
 }
 
 #[tokio::test]

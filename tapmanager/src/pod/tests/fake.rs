@@ -61,6 +61,8 @@ pub(crate) struct State {
     pub(crate) name_taken: bool,
     /// Links that were moved back without a DEL.
     pub(crate) sent_back: Vec<String>,
+    /// What is told of ADDs.
+    pub(crate) failed_adds: Vec<String>,
     /// Servers that run, to be ended from outside.
     pub(crate) servers: Vec<CancellationToken>,
     /// Links that are virtual functions.
@@ -485,6 +487,10 @@ impl World for Arc<Fake> {
 
     fn plugin_micros(&self) -> u64 {
         7
+    }
+
+    fn failed_adds(&self) -> Vec<String> {
+        self.state().failed_adds.clone()
     }
 
     fn now(&self) -> u64 {
