@@ -3,6 +3,7 @@
 mod arrivals;
 mod disks;
 mod file_system;
+mod flags;
 mod look;
 mod mountinfo;
 mod mounts;

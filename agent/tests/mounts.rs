@@ -6,7 +6,7 @@ mod harness;
 
 use std::fs;
 
-use proto::agent::{Main, Message, Mount, Setup};
+use proto::agent::{Main, Message, Mount, MountOptions, Setup};
 use tempfile::TempDir;
 
 use harness::{Agent, sh, wait_for};
@@ -36,7 +36,7 @@ impl Guest {
     }
 
     fn mount(&self, entry: u16, name: &str, read_only: bool) -> Mount {
-        Mount { entry, path: self.at(name), read_only }
+        Mount { entry, path: self.at(name), read_only, options: MountOptions::default() }
     }
 
     /// What is not done of it.
@@ -96,6 +96,38 @@ fn an_agent_that_is_started_again_mounts_nothing_twice() {
     assert_eq!(guest.prints("echo x 2>&- >a/name || echo no"), "no\n");
 }
 
+#[test]
+fn options_of_a_volume_are_held_and_others_are_as_they_were() {
+    let mut guest = Guest::start(SHARE);
+    let noexec = MountOptions { noexec: true, ..MountOptions::default() };
+    let all = MountOptions { noexec: true, nodev: true, nosuid: true };
+    let mounts = [
+        guest.mount(0, "free", false),
+        Mount { options: noexec, ..guest.mount(0, "held", false) },
+        Mount { options: all, ..guest.mount(4, "all", true) },
+        Mount { options: noexec, ..guest.mount(1, "file", false) },
+    ];
+    assert_eq!(guest.set_up(&mounts), "");
+    let programs = "printf '#!/bin/sh\necho ran\n' >free/program; cat free/program >file; chmod a+x free/program file; \
+                    for program in free/program held/program ./file; do $program 2>&- || echo no; done";
+    assert_eq!(guest.prints(programs), "ran\nno\nno\n");
+    // Of the kernel's list, the options of the mount itself.
+    let options =
+        |guest: &Guest, name: &str| guest.prints(&format!("awk '$5 ~ /.{name}$/ {{ print $6 }}' /proc/self/mountinfo"));
+    let before = ["free", "held", "all", "file"].map(|name| options(&guest, name));
+    assert_eq!(before.each_ref().map(|options| options.matches("noexec").count()), [0, 1, 1, 1], "{before:?}");
+    assert_eq!(before[2], "ro,nosuid,nodev,noexec,relatime\n");
+    guest.agent.say(0, Message::Stop);
+    guest.agent.begins();
+    guest.agent.greet(8);
+    assert_eq!(guest.set_up(&mounts), "");
+    assert_eq!(["free", "held", "all", "file"].map(|name| options(&guest, name)), before);
+    // An agent that was killed between the two steps of one, which keeps what it has.
+    assert_eq!(guest.set_up(&[Mount { options: noexec, ..guest.mount(0, "free", true) }]), "");
+    assert_eq!(guest.set_up(&[Mount { options: all, ..guest.mount(0, "free", false) }]), "");
+    assert_eq!(options(&guest, "free"), "ro,nosuid,nodev,noexec,relatime\n");
+}
+
 /// As an agent did that mounted a disk after a volume below it.
 #[test]
 fn a_volume_that_a_later_mount_hides_is_mounted_again() {
@@ -119,7 +151,7 @@ fn a_volume_that_a_later_mount_hides_is_mounted_again() {
 fn what_is_not_mounted_is_said_and_the_rest_is() {
     let mut guest = Guest::start(SHARE);
     fs::write(guest.at("file"), "").unwrap();
-    let of = |entry, path: &str| Mount { entry, path: path.into(), read_only: false };
+    let of = |entry, path: &str| Mount { entry, path: path.into(), ..Mount::default() };
     let mounts =
         [of(0, "/proc/x"), guest.mount(9, "none", false), guest.mount(0, "file", false), guest.mount(2, "two", false)];
     let why = guest.set_up(&mounts);

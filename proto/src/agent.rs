@@ -51,6 +51,9 @@
 //! partitions, one in which a disk has a partition. Of an image that is a volume nobody says which file system it has
 //! ([`ANY_FILE_SYSTEM`]): the agent looks.
 //!
+//! Mounts of both kinds may have options ([`MountOptions`]). An agent of an earlier release takes a `Setup` in which one has some for no
+//! message, and so does this one if it does not know an option: nothing is mounted without what is to hold there.
+//!
 //! # Credit
 //!
 //! Each stream has credit, which is [`WINDOW`] bytes at first: whoever reads it gives back by [`Message::Credit`] what has been taken
@@ -63,7 +66,7 @@ mod message;
 
 pub use codec::{Decoder, EncodeError, encode};
 pub use credit::Owed;
-pub use message::{Disk, Frame, Main, Message, Mount, Setup, Size, Start, Stream};
+pub use message::{Disk, Frame, Main, Message, Mount, MountOptions, Setup, Size, Start, Stream};
 
 /// Version of the protocol. Any change of meaning raises it.
 pub const VERSION: u16 = 1;

@@ -8,10 +8,11 @@ use std::io;
 use std::os::unix::fs::{DirBuilderExt as _, symlink};
 use std::path::{Component, Path, PathBuf};
 
-use nix::mount::{MsFlags, mount};
+use nix::mount::mount;
 use proto::agent::{ANY_FILE_SYSTEM, Disk, SHARE_DIR};
 
 use super::file_system::{self, Found};
+use super::flags;
 use super::look::{FOUND, Look};
 use super::mountinfo::{self, Mounted};
 
@@ -130,10 +131,10 @@ fn mount_at(disk: &Disk, kind: &str, node: &Path, path: &Path) -> Result<(), Str
     let number =
         fs::read_to_string(Path::new("/sys/class/block").join(node.file_name().unwrap_or_default()).join("dev"));
     let is_it = |one: &Mounted, number: &str| one.point == target && one.device == number.trim();
-    if number.is_ok_and(|number| mountinfo::seen(&all, |one| is_it(one, &number)).is_some()) {
-        return Ok(());
+    let flags = flags::of(disk.read_only, disk.options);
+    if let Some(done) = number.ok().and_then(|number| mountinfo::seen(&all, |one| is_it(one, &number))) {
+        return if done.flags.contains(flags) { Ok(()) } else { flags::hold(&target, done.flags | flags, flags) };
     }
-    let flags = if disk.read_only { MsFlags::MS_RDONLY } else { MsFlags::empty() };
     let nothing: Option<&str> = None;
     mount(Some(node), &target, Some(kind), flags, nothing)
         .map_err(|errno| format!("failed to mount its file system, {kind}: {}", io::Error::from(errno)))

@@ -6,6 +6,10 @@ use std::io;
 use std::os::unix::ffi::OsStringExt as _;
 use std::path::PathBuf;
 
+use nix::mount::MsFlags;
+
+use super::flags;
+
 /// Of the thread that asks: it may have file systems of its own.
 const LIST: &str = "/proc/thread-self/mountinfo";
 
@@ -18,7 +22,8 @@ pub(super) struct Mounted {
     pub(super) root: PathBuf,
     /// Where.
     pub(super) point: PathBuf,
-    pub(super) read_only: bool,
+    /// What it forbids.
+    pub(super) flags: MsFlags,
 }
 
 /// All that is mounted, the latest last.
@@ -43,8 +48,8 @@ fn line(line: &[u8]) -> Option<Mounted> {
     let mut fields = line.split(|byte| *byte == b' ').skip(2);
     let device = String::from_utf8(fields.next()?.to_vec()).ok()?;
     let (root, point) = (path(fields.next()?), path(fields.next()?));
-    let read_only = fields.next()?.split(|byte| *byte == b',').any(|option| option == b"ro");
-    Some(Mounted { device, root, point, read_only })
+    let flags = flags::of_list(fields.next()?);
+    Some(Mounted { device, root, point, flags })
 }
 
 /// White space and backslashes are a backslash and three octal digits.
@@ -73,11 +78,13 @@ mod tests {
                      40 22 0:38 /0 /a\\040b\\134\\011 ro,nosuid - virtiofs virtlet rw\n\
                      41 22 0:38 /1 /c\\ rw shared:3 master:1 - virtiofs virtlet ro\n\
                      short line\n";
-        let of = |root: &str, point: &str, read_only| {
+        let of = |root: &str, point: &str, flags| {
             let device = if root == "/" { "8:1" } else { "0:38" };
-            Mounted { device: device.into(), root: root.into(), point: point.into(), read_only }
+            Mounted { device: device.into(), root: root.into(), point: point.into(), flags }
         };
-        assert_eq!(parse(list), [of("/", "/", false), of("/0", "/a b\\\t", true), of("/1", "/c\\", false)]);
+        let held = MsFlags::MS_RDONLY | MsFlags::MS_NOSUID;
+        let none = MsFlags::empty();
+        assert_eq!(parse(list), [of("/", "/", none), of("/0", "/a b\\\t", held), of("/1", "/c\\", none)]);
     }
 
     #[test]
@@ -86,7 +93,7 @@ mod tests {
             device: device.into(),
             root: "/".into(),
             point: point.into(),
-            read_only: false,
+            flags: MsFlags::empty(),
         };
         let mut all = vec![of("8:1", "/"), of("8:2", "/data"), of("0:38", "/data/conf"), of("8:3", "/data/conf/sub")];
         let is_seen = |all: &[Mounted]| seen(all, |one| one.device == "0:38").is_some();

@@ -1,7 +1,8 @@
 //! The pod's volumes where the pod has them: entries of the share, bound to paths of the guest.
 //!
 //! All of it may be done again: an agent that is restarted in the same boot finds what is mounted, and leaves it unless a later mount
-//! hides it. What is read-only is never left writable.
+//! hides it. What is read-only is never left writable, nor anything
+//! without the options that it is to have.
 
 mod plan;
 
@@ -11,10 +12,11 @@ use std::os::unix::fs::{DirBuilderExt as _, OpenOptionsExt as _};
 use std::path::{Path, PathBuf};
 
 use nix::errno::Errno;
-use nix::mount::{MntFlags, MsFlags, mount, umount2};
+use nix::mount::{MsFlags, mount};
 use proto::agent::{Mount, SHARE_TAG};
 
 use self::plan::plan;
+use super::flags;
 use super::mountinfo::{self, Mounted};
 
 /// No source, type or options of a mount.
@@ -82,15 +84,9 @@ impl Share {
             mount(Some(&entry), &target, NOTHING, MsFlags::MS_BIND, NOTHING)
                 .map_err(|errno| format!("failed to bind `{}` to it: {}", entry.display(), io::Error::from(errno)))?;
         }
-        if !wanted.read_only || done.is_some_and(|one| one.read_only) {
-            return Ok(());
-        }
-        let read_only = HARMLESS | MsFlags::MS_REMOUNT | MsFlags::MS_BIND | MsFlags::MS_RDONLY;
-        mount(NOTHING, &target, NOTHING, read_only, NOTHING).map_err(|errno| {
-            let gone = umount2(&target, MntFlags::MNT_DETACH);
-            let left = gone.err().map_or("", |_still_there| ", and it is left writable");
-            format!("failed to make it read-only: {}{left}", io::Error::from(errno))
-        })
+        let has = done.map_or(MsFlags::empty(), |one| one.flags);
+        let flags = flags::of(wanted.read_only, wanted.options);
+        if has.contains(flags) { Ok(()) } else { flags::hold(&target, HARMLESS | has | flags, flags) }
     }
 
     /// Which file system an entry is of, and what of it: the share's own, or one of the node's that the share has below it.

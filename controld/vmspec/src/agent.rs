@@ -25,8 +25,12 @@ pub fn setup_of(guest: &Guest, share: Option<&Share>, disks: Vec<Disk>, config: 
         Main { start, read_only_root: command.read_only_root, stop_signal }
     });
     let sysctls = guest.sysctls.iter().map(|(name, value)| format!("{name}={value}")).collect();
-    let mount =
-        |(entry, mount): (u16, &SharedMount)| Mount { entry, path: mount.path.clone(), read_only: mount.read_only };
+    let mount = |(entry, mount): (u16, &SharedMount)| Mount {
+        entry,
+        path: mount.path.clone(),
+        read_only: mount.read_only,
+        ..Mount::default()
+    };
     let mounts = (0..).zip(share.iter().flat_map(|share| &share.mounts)).map(mount).collect();
     Some(Setup { sysctls, main, mounts, resolver: guest.resolver.clone(), disks })
 }

@@ -3,7 +3,10 @@
 mod fields;
 
 use self::fields::Fields;
-use super::{Disk, Frame, HEADER, MAGIC, MAX_ANSWER, MAX_BODY, MAX_WORDS, Main, Message, Mount, Setup, Start, Stream};
+use super::{
+    Disk, Frame, HEADER, MAGIC, MAX_ANSWER, MAX_BODY, MAX_WORDS, Main, Message, Mount, MountOptions, Setup, Start,
+    Stream,
+};
 
 const HELLO: u8 = 1;
 const START: u8 = 2;
@@ -22,6 +25,11 @@ const STDOUT: u8 = 18;
 const STDERR: u8 = 19;
 const EXITED: u8 = 20;
 const READY: u8 = 21;
+
+/// Bits of a mount's options.
+const NOEXEC: u8 = 1;
+const NODEV: u8 = 2;
+const NOSUID: u8 = 4;
 
 /// A message that does not fit into a frame.
 #[derive(Debug, thiserror::Error)]
@@ -112,33 +120,44 @@ fn set_up(setup: &Setup, bytes: &mut Vec<u8>) -> Result<(), EncodeError> {
         bytes.extend([u8::from(*read_only_root), *stop_signal]);
         command(start, bytes)?;
     }
+    let options: Vec<MountOptions> =
+        mounts.iter().map(|mount| mount.options).chain(disks.iter().map(|disk| disk.options)).collect();
+    let has_options = options.iter().any(|one| *one != MountOptions::default());
     // An agent of an earlier release skips a body that goes on here.
     if mounts.is_empty() && resolver.is_empty() && disks.is_empty() {
         return Ok(());
     }
     let count = u16::try_from(mounts.len()).map_err(|_too_many| EncodeError::TooMany)?;
     bytes.extend(count.to_le_bytes());
-    for Mount { entry, path, read_only } in mounts {
+    for Mount { entry, path, read_only, options: _ } in mounts {
         bytes.extend(entry.to_le_bytes());
         bytes.push(u8::from(*read_only));
         text(path, bytes);
     }
     words(resolver, bytes)?;
     // As above.
-    if disks.is_empty() {
+    if disks.is_empty() && !has_options {
         return Ok(());
     }
     let count = u16::try_from(disks.len()).map_err(|_too_many| EncodeError::TooMany)?;
     bytes.extend(count.to_le_bytes());
-    for Disk { serial, path, file_system, read_only, partition: _ } in disks {
+    for Disk { serial, path, file_system, read_only, partition: _, options: _ } in disks {
         bytes.push(u8::from(*read_only));
         [serial, path, file_system].into_iter().for_each(|one| text(one, bytes));
     }
     // As above, for each disk.
-    if disks.iter().any(|disk| disk.partition != 0) {
+    if has_options || disks.iter().any(|disk| disk.partition != 0) {
         disks.iter().for_each(|disk| bytes.extend(disk.partition.to_le_bytes()));
     }
+    // As above, for each mount and each disk.
+    if has_options {
+        bytes.extend(options.into_iter().map(bits));
+    }
     Ok(())
+}
+
+fn bits(MountOptions { noexec, nodev, nosuid }: MountOptions) -> u8 {
+    [(noexec, NOEXEC), (nodev, NODEV), (nosuid, NOSUID)].iter().filter(|(is_set, _)| *is_set).map(|(_, bit)| bit).sum()
 }
 
 fn command(start: &Start, bytes: &mut Vec<u8>) -> Result<(), EncodeError> {
@@ -318,11 +337,17 @@ fn message(kind: u8, body: &[u8]) -> Option<Message> {
                 }
             };
             let goes_on = !fields.is_empty();
-            let (mounts, resolver) = if goes_on { (fields.mounts()?, fields.words()?) } else { Default::default() };
+            let (mut mounts, resolver) = if goes_on { (fields.mounts()?, fields.words()?) } else { Default::default() };
             let mut disks = if fields.is_empty() { Vec::new() } else { fields.disks()? };
             if !fields.is_empty() {
                 for disk in &mut disks {
                     disk.partition = fields.u16()?;
+                }
+            }
+            if !fields.is_empty() {
+                let mounts = mounts.iter_mut().map(|mount| &mut mount.options);
+                for options in mounts.chain(disks.iter_mut().map(|disk| &mut disk.options)) {
+                    *options = fields.options()?;
                 }
             }
             Message::Setup(Setup { sysctls, main, mounts, resolver, disks })

@@ -111,6 +111,8 @@ pub struct Disk {
     pub read_only: bool,
     /// The number of the partition that has the file system; 0 is the whole disk.
     pub partition: u16,
+    /// What its mount has beside; nothing for a link.
+    pub options: MountOptions,
 }
 
 /// An entry of the share, seen at a path of the guest.
@@ -122,6 +124,19 @@ pub struct Mount {
     pub path: String,
     /// Whether the guest may only read it.
     pub read_only: bool,
+    /// What its mount has beside.
+    pub options: MountOptions,
+}
+
+/// What a mount forbids beside writing, as mount(8) names it.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct MountOptions {
+    /// No program on it starts.
+    pub noexec: bool,
+    /// Device nodes on it are none.
+    pub nodev: bool,
+    /// No program on it has rights of its file's owner or group, or of capabilities.
+    pub nosuid: bool,
 }
 
 /// The command that a machine is for: its output goes to the port [`super::LOG_PORT`], and when it ends its exit code

@@ -31,8 +31,8 @@ fn all() -> Vec<Frame> {
         Message::Ready("no such setting".into()),
         Message::Setup(Setup {
             mounts: vec![
-                Mount { entry: 0, path: "/data".into(), read_only: false },
-                Mount { entry: 258, path: "/etc/app.conf".into(), read_only: true },
+                Mount { entry: 0, path: "/data".into(), ..Mount::default() },
+                Mount { entry: 258, path: "/etc/app.conf".into(), read_only: true, ..Mount::default() },
             ],
             ..Setup::default()
         }),
@@ -45,7 +45,7 @@ fn all() -> Vec<Frame> {
                     path: "/x".into(),
                     file_system: "ext4".into(),
                     read_only: true,
-                    partition: 0,
+                    ..Disk::default()
                 },
             ],
             ..Setup::default()
@@ -63,9 +63,35 @@ fn all() -> Vec<Frame> {
             ],
             ..Setup::default()
         }),
+        // With options, of mounts alone and of both.
+        Message::Setup(Setup { mounts: mounts_with_options(), ..Setup::default() }),
+        Message::Setup(Setup {
+            mounts: mounts_with_options(),
+            disks: vec![
+                Disk { serial: "data".into(), path: "/dev/data".into(), ..Disk::default() },
+                Disk {
+                    serial: "x".into(),
+                    path: "/x".into(),
+                    file_system: "ext4".into(),
+                    options: MountOptions { noexec: true, nodev: true, nosuid: true },
+                    ..Disk::default()
+                },
+            ],
+            ..Setup::default()
+        }),
     ];
     let frame = |(n, message)| Frame { epoch: 0x0102_0304_0506_0708, session: n, message };
     (0..).zip(messages).map(frame).collect()
+}
+
+fn mounts_with_options() -> Vec<Mount> {
+    let options = [
+        MountOptions::default(),
+        MountOptions { noexec: true, ..MountOptions::default() },
+        MountOptions { nodev: true, ..MountOptions::default() },
+        MountOptions { nosuid: true, ..MountOptions::default() },
+    ];
+    options.map(|options| Mount { path: "/a".into(), options, ..Mount::default() }).to_vec()
 }
 
 fn decoded(bytes: &[u8], chunk: usize) -> (Vec<Frame>, u64) {
@@ -152,4 +178,28 @@ fn an_agent_of_an_earlier_release_knows_a_setup_without_mounts_and_options() {
     let disks = vec![Disk { serial: "a".into(), ..Disk::default() }];
     let with_disks = body(Setup { mounts: mounts.clone(), disks, ..Setup::default() });
     assert!(with_disks.starts_with(&body(Setup { mounts, ..Setup::default() })));
+}
+
+/// It would be mounted without what is to hold there.
+#[test]
+fn a_setup_with_an_option_that_is_not_known_is_no_message() {
+    let setup = Setup { mounts: mounts_with_options(), ..Setup::default() };
+    let mut bytes = encode(&Frame { epoch: 1, session: 0, message: Message::Setup(setup) }).expect("short");
+    assert_eq!(decoded(&bytes, 1000).0.len(), 1);
+    *bytes.last_mut().expect("the last option") = 8;
+    assert_eq!(decoded(&bytes, 1000), (Vec::new(), bytes.len() as u64));
+}
+
+/// It ends where one that has no options does, so an agent that reads no further finds more than it knows.
+#[test]
+fn options_are_behind_all_else() {
+    let body = |setup| {
+        encode(&Frame { epoch: 1, session: 0, message: Message::Setup(setup) }).expect("short")[HEADER..].to_vec()
+    };
+    let without =
+        |with: &[Mount]| with.iter().map(|mount| Mount { options: MountOptions::default(), ..mount.clone() }).collect();
+    let mounts = mounts_with_options();
+    let plain = body(Setup { mounts: without(&mounts), ..Setup::default() });
+    // No disks, and an option for each mount.
+    assert_eq!(body(Setup { mounts, ..Setup::default() }), [&plain[..], &[0, 0, 0, 1, 2, 4]].concat());
 }

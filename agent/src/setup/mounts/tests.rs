@@ -49,7 +49,7 @@ fn an_entry_is_of_the_share_or_of_what_the_share_has_below_it() {
         device: device.into(),
         root: root.into(),
         point: point.into(),
-        read_only: false,
+        flags: MsFlags::empty(),
     };
     let all = [mounted("0:1", "/", "/share"), mounted("0:2", "/", "/share/1")];
     let share = Share::at("/share");

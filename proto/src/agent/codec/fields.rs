@@ -1,6 +1,7 @@
 //! Reading of a body, field by field; `None` as soon as it has no such field.
 
-use crate::agent::{Disk, MAX_WORDS, Mount, Size, Start};
+use super::{NODEV, NOEXEC, NOSUID};
+use crate::agent::{Disk, MAX_WORDS, Mount, MountOptions, Size, Start};
 
 /// What has not been read of a body.
 pub(super) struct Fields<'a>(pub(super) &'a [u8]);
@@ -58,7 +59,7 @@ impl Fields<'_> {
         let count = self.u16()?;
         let mount = |_| {
             let (entry, read_only) = (self.u16()?, self.byte()? != 0);
-            Some(Mount { entry, path: self.text()?, read_only })
+            Some(Mount { entry, path: self.text()?, read_only, options: MountOptions::default() })
         };
         (0..count).map(mount).collect()
     }
@@ -68,9 +69,17 @@ impl Fields<'_> {
         let disk = |_| {
             let read_only = self.byte()? != 0;
             let (serial, path, file_system) = (self.text()?, self.text()?, self.text()?);
-            Some(Disk { serial, path, file_system, read_only, partition: 0 })
+            Some(Disk { serial, path, file_system, read_only, partition: 0, options: MountOptions::default() })
         };
         (0..count).map(disk).collect()
+    }
+
+    /// None with an option that is not known: it could not be held.
+    pub(super) fn options(&mut self) -> Option<MountOptions> {
+        let bits = self.byte()?;
+        let of = |bit| bits & bit != 0;
+        let options = MountOptions { noexec: of(NOEXEC), nodev: of(NODEV), nosuid: of(NOSUID) };
+        (bits & !(NOEXEC | NODEV | NOSUID) == 0).then_some(options)
     }
 
     pub(super) fn is_empty(&self) -> bool {
