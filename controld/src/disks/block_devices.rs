@@ -9,6 +9,7 @@ use std::io;
 use std::os::unix::fs::{FileTypeExt as _, MetadataExt as _};
 use std::path::{Path, PathBuf};
 
+use vmspec::MountOptions;
 use vmspec::draft::disks::Wanted;
 use vmspec::error::{Error, Kind, Result};
 use vmspec::plan::{BlockDevice, DeviceNumber, Disk, DiskSource, MountedDevice};
@@ -59,7 +60,13 @@ impl Node {
     pub(crate) fn resolve(&self, wanted: &[Wanted]) -> Result<Vec<Disk>> {
         let resolve = |Wanted { serial, host_path, path, read_only }: &Wanted| {
             let source = DiskSource::Block(self.block_device(&at(path), Path::new(host_path))?);
-            Ok(Disk { serial: serial.clone(), source, path: path.clone(), read_only: *read_only })
+            Ok(Disk {
+                serial: serial.clone(),
+                source,
+                path: path.clone(),
+                read_only: *read_only,
+                options: MountOptions::default(),
+            })
         };
         wanted.iter().map(resolve).collect()
     }
@@ -284,6 +291,7 @@ mod tests {
             source: DiskSource::Block(BlockDevice { node: node.to_owned(), number: NUMBER }),
             path: "/dev/a".into(),
             read_only: false,
+            options: MountOptions::default(),
         };
         let refused = |path: &Path| Chain(&node.now(&[disk(path)]).expect_err("refused")).to_string();
         assert!(refused(&file).contains("is not there on the node"));

@@ -133,6 +133,7 @@ mod tests {
     use std::thread;
     use std::time::Duration;
 
+    use vmspec::MountOptions;
     use vmspec::plan::{DeviceNumber, Disk, DiskSource, OnImageChange, PersistentRoot, Serial};
 
     use super::*;
@@ -166,6 +167,7 @@ mod tests {
             source: DiskSource::Block(device(minor)),
             path: "/dev/a".into(),
             read_only: false,
+            options: MountOptions::default(),
         }
     }
 

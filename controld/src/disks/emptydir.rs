@@ -199,6 +199,7 @@ mod tests {
     use std::fs;
     use std::os::unix::fs::{FileExt as _, MetadataExt as _, PermissionsExt as _, symlink};
 
+    use vmspec::MountOptions;
     use vmspec::plan::{DiskSource, Serial};
 
     use super::*;
@@ -210,6 +211,7 @@ mod tests {
             source: DiskSource::File(file),
             path: "/scratch".into(),
             read_only: false,
+            options: MountOptions::default(),
         }
     }
 

@@ -130,13 +130,14 @@ pub(crate) fn prepare(config: &Config, container: &Container, share: &Share) -> 
     let dir = dir(config, container.machine.id);
     remove(&dir)?;
     DirBuilder::new().recursive(true).mode(0o700).create(&dir)?;
-    let bind = |SharedMount { source, path: _, read_only, recursive, follows, filled }: &SharedMount| Bind {
-        source: source.clone(),
-        read_only: *read_only,
-        recursive: *recursive,
-        follows: *follows,
-        filled: *filled,
-    };
+    let bind =
+        |SharedMount { source, path: _, read_only, recursive, follows, filled, options: _ }: &SharedMount| Bind {
+            source: source.clone(),
+            read_only: *read_only,
+            recursive: *recursive,
+            follows: *follows,
+            filled: *filled,
+        };
     let share =
         proto::share::Share { virtiofsd: config.virtiofsd.clone(), mounts: share.mounts.iter().map(bind).collect() };
     let mut file = OpenOptions::new().write(true).create_new(true).mode(0o600).open(dir.join(FILE))?;

@@ -258,6 +258,30 @@ spec:
     }
 
     #[test]
+    fn options_of_mounts_are_said_and_judged() {
+        let pod = |options: &str| {
+            format!(
+                "kind: Pod\nmetadata: {{name: web}}\nspec:\n  runtimeClassName: lab\n  volumes: [{{name: d, emptyDir: {{}}}}]\n  \
+                 containers:\n  - name: vm\n    image: x\n    \
+                 volumeMounts: [{{name: d, mountPath: /d, bindMountOptions: [{options}]}}]\n"
+            )
+        };
+        let told = verdict("handlers.lab.shared_fs = 'virtiofs'", &pod("nodev, noexec"));
+        assert_eq!(setting(&told, "options of mounts").value, "noexec,nodev at /d");
+        for (config, options, why) in [
+            ("handlers.lab.shared_fs = 'virtiofs'", "sync", "mount at `/d` has the option `sync`"),
+            (
+                "[handlers.lab]\nshared_fs = 'virtiofs'\nseed = 'none'\nconfig_delivery = 'none'",
+                "noexec, nosuid",
+                "volume mount at `/d` has the options `noexec,nosuid`: the guest mounts by itself",
+            ),
+        ] {
+            let told = verdict(config, &pod(options)).problems;
+            assert!(told.len() == 1 && told[0].contains(why), "{told:?}");
+        }
+    }
+
+    #[test]
     fn an_image_volume_is_said_and_judged() {
         let pod = |mount: &str| {
             format!(

@@ -77,7 +77,7 @@ pub(super) fn container(pod: &PodToBe, container: &Container) -> cri::ContainerC
     let security = container.security_context.as_ref();
     let pods = pod.spec.security_context.as_ref();
     let user = security.and_then(|security| security.run_as_user).or(pods.and_then(|pods| pods.run_as_user));
-    let mounts = container.volume_mounts.iter().flatten().map(|mount| self::mount(pod, mount));
+    let mounts = container.volume_mounts.iter().flatten().map(|mount| self::mount(pod, container, mount));
     // kubelet refuses variables that it cannot resolve; all that matters here is how many there are.
     let envs = container.env.iter().flatten().map(|variable| cri::KeyValue {
         key: variable.name.clone(),
@@ -131,7 +131,7 @@ fn is_read_only(pod: &PodToBe, name: &str) -> bool {
 }
 
 /// A mount, from where kubelet would have the volume.
-fn mount(pod: &PodToBe, mount: &VolumeMount) -> cri::Mount {
+fn mount(pod: &PodToBe, container: &Container, mount: &VolumeMount) -> cri::Mount {
     let volume = volume_of(pod, &mount.name);
     let image = volume.and_then(|volume| volume.image.as_ref());
     let sub_path = mount.sub_path_expr.as_ref().or(mount.sub_path.as_ref());
@@ -156,6 +156,7 @@ fn mount(pod: &PodToBe, mount: &VolumeMount) -> cri::Mount {
             Some("Bidirectional") => cri::MountPropagation::PropagationBidirectional.into(),
             _ => cri::MountPropagation::PropagationPrivate.into(),
         },
+        mount_options: pod.mount_options(&container.name, &mount.mount_path).to_owned(),
         // What another volume has below such a path, kubelet finds itself.
         image_sub_path: sub_path.filter(|_| image.is_some()).cloned().unwrap_or_default(),
         image: image

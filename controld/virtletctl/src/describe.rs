@@ -87,12 +87,16 @@ fn machine(response: ContainerStatusResponse) -> Value {
     let linux = status.resources.and_then(|resources| resources.linux).unwrap_or_default();
     let mounts = status.mounts.iter().map(|mount| {
         let (path, readonly) = (&mount.container_path, mount.readonly);
-        match &mount.image {
+        let mut shown = match &mount.image {
             None => json!({ "containerPath": path, "hostPath": mount.host_path, "readonly": readonly }),
             Some(image) => json!({
                 "containerPath": path, "image": image.user_specified_image, "imageId": image.image, "readonly": readonly,
             }),
+        };
+        if !mount.mount_options.is_empty() {
+            shown["options"] = json!(mount.mount_options);
         }
+        shown
     });
     let info = info(&response.info);
     object([

@@ -1,10 +1,10 @@
 //! What our agent in a guest is told of the guest, and the command that the machine is for. Who tells it is controld, at each boot.
 
 use nix::libc::SIGTERM;
-use proto::agent::{Disk, Main, Mount, Setup, Size, Start};
+use proto::agent::{self, Disk, Main, Mount, Setup, Size, Start};
 
-use crate::ContainerConfig;
 use crate::plan::{Disk as PlannedDisk, Guest, MachinePlan, Share, SharedMount};
+use crate::{ContainerConfig, MountOptions};
 
 /// Of a terminal, until a client says what it has.
 pub const FIRST_SIZE: Size = Size { width: 80, height: 24 };
@@ -29,7 +29,7 @@ pub fn setup_of(guest: &Guest, share: Option<&Share>, disks: Vec<Disk>, config: 
         entry,
         path: mount.path.clone(),
         read_only: mount.read_only,
-        ..Mount::default()
+        options: told(mount.options),
     };
     let mounts = (0..).zip(share.iter().flat_map(|share| &share.mounts)).map(mount).collect();
     Some(Setup { sysctls, main, mounts, resolver: guest.resolver.clone(), disks })
@@ -45,7 +45,16 @@ pub fn disks_of(plan: &MachinePlan) -> Vec<Disk> {
 #[must_use]
 pub fn planned(disk: &PlannedDisk) -> Disk {
     let file_system = disk.file_system().to_owned();
-    Disk { file_system, partition: disk.partition(), ..link(disk.serial.as_str(), &disk.path, disk.read_only) }
+    Disk {
+        file_system,
+        partition: disk.partition(),
+        options: told(disk.options),
+        ..link(disk.serial.as_str(), &disk.path, disk.read_only)
+    }
+}
+
+const fn told(MountOptions { noexec, nodev, nosuid }: MountOptions) -> agent::MountOptions {
+    agent::MountOptions { noexec, nodev, nosuid }
 }
 
 /// A disk that the guest sees as a link.

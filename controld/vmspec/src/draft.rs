@@ -8,6 +8,7 @@ pub mod flexvolume;
 pub mod guest;
 pub mod hardware;
 pub mod image_volumes;
+pub mod mount_options;
 pub mod persistent;
 mod promise;
 mod share;
@@ -96,14 +97,27 @@ impl Draft {
             let all = (&volumes.disks[..], &mounted[..]);
             kept(guest::of(sandbox, container, annotations, handler, volumes.share.as_ref(), all), &mut wrong)
         });
+        let held = volumes
+            .as_ref()
+            .zip(root.as_ref())
+            .and_then(|(volumes, root)| kept(mount_options::check(&wishes, volumes, root.is_some()), &mut wrong));
         let files: Vec<&Disk> = volumes.iter().flat_map(Volumes::new_disks).collect();
         let small = kept(disk_limit::check(wishes.annotations, &files, sizes.max_disk), &mut wrong);
         let memory = cpus.and_then(|cpus| {
             let parts = hardware.as_ref().zip(volumes.as_ref()).map(|(hardware, volumes)| volumes.parts(hardware));
             kept(size::memory(wanted, cpus.boot, parts.unwrap_or_default(), wishes.accel, &sizes), &mut wrong)
         });
-        let (Some(cpus), Some(memory), Some(hardware), Some(cgroup), Some(root), Some(volumes), Some(guest), Some(())) =
-            (cpus, memory, hardware, cgroup, root, volumes, guest, small)
+        let (
+            Some(cpus),
+            Some(memory),
+            Some(hardware),
+            Some(cgroup),
+            Some(root),
+            Some(volumes),
+            Some(guest),
+            Some(()),
+            Some(()),
+        ) = (cpus, memory, hardware, cgroup, root, volumes, guest, held, small)
         else {
             return Err(Error::all(&wrong));
         };

@@ -61,7 +61,11 @@ pub fn as_devices(
         };
         check_host_path(&mount, sandbox, &handler.defaults)?;
         check_handler(&mount.host_path, handler)?;
-        let Mount { container_path, readonly: read_only, .. } = mount;
+        let Mount { container_path, readonly: read_only, options, .. } = mount;
+        if !options.is_empty() {
+            let why = "it is a block device, which the guest has as a disk, and nothing is mounted; leave it out";
+            return Err(options.refused(&container_path, why));
+        }
         container.devices.push(Device { host_path: node, container_path, read_only });
     }
     Ok(container)

@@ -13,6 +13,7 @@ pub mod flexvolume;
 pub mod host;
 pub mod ids;
 pub mod manifest;
+mod mount_options;
 mod offer;
 pub mod plan;
 mod pod;
@@ -26,6 +27,7 @@ pub mod yaml;
 
 pub use self::accelerator::Accelerator;
 pub use self::ids::{ContainerId, MachineId};
+pub use self::mount_options::MountOptions;
 pub use self::offer::Offer;
 pub use self::plan::Applied;
 pub use self::pod::{

@@ -39,7 +39,11 @@ pub struct PodToBe {
     pub labels: BTreeMap<String, String>,
     pub annotations: BTreeMap<String, String>,
     pub spec: PodSpec,
+    mount_options: MountOptionsOf,
 }
+
+/// `bindMountOptions` by container and path. Kubernetes has them since 1.37, and the API's types that are used here are older.
+type MountOptionsOf = BTreeMap<(String, String), Vec<String>>;
 
 /// Why a text is no manifest.
 #[derive(Debug, thiserror::Error)]
@@ -95,6 +99,7 @@ impl Manifest {
             None if kind == "Pod" => document,
             None => return Ok(()),
         };
+        let mount_options = mount_options(&pod);
         let Pod { metadata, spec, .. } = serde_json::from_value(pod).map_err(failed)?;
         let namespace = if namespace.is_empty() { "default".to_owned() } else { namespace };
         self.pods.push(PodToBe {
@@ -103,10 +108,37 @@ impl Manifest {
             labels: metadata.labels.unwrap_or_default(),
             annotations: metadata.annotations.unwrap_or_default(),
             spec: spec.unwrap_or_default(),
+            mount_options,
             object,
         });
         Ok(())
     }
+}
+
+impl PodToBe {
+    /// `bindMountOptions` of what a container mounts at this path.
+    #[must_use]
+    pub fn mount_options(&self, container: &str, path: &str) -> &[String] {
+        self.mount_options.get(&(container.to_owned(), path.to_owned())).map_or(&[], Vec::as_slice)
+    }
+}
+
+fn mount_options(pod: &Value) -> MountOptionsOf {
+    let list = |of: &Value, pointer: &str| of.pointer(pointer).and_then(Value::as_array).cloned().unwrap_or_default();
+    let text = |of: &Value, key: &str| of.get(key).and_then(Value::as_str).unwrap_or_default().to_owned();
+    let mut all = MountOptionsOf::new();
+    for container in [list(pod, "/spec/initContainers"), list(pod, "/spec/containers")].concat() {
+        for mount in list(&container, "/volumeMounts") {
+            let options: Vec<_> = list(&mount, "/bindMountOptions")
+                .into_iter()
+                .filter_map(|option| option.as_str().map(str::to_owned))
+                .collect();
+            if !options.is_empty() {
+                all.insert((text(&container, "name"), text(&mount, "mountPath")), options);
+            }
+        }
+    }
+    all
 }
 
 /// As kubectl reads YAML, as far as that matters; and a few lines of aliases cannot stand for gigabytes.

@@ -6,7 +6,7 @@ use proto::agent::Start;
 use proto::tap::{Dns, HostPort};
 use serde::{Deserialize, Serialize};
 
-use crate::Resources;
+use crate::{MountOptions, Resources};
 
 /// kubelet's annotation of a container, see its `newContainerAnnotations`.
 pub const TERMINATION_PATH: &str = "io.kubernetes.container.terminationMessagePath";
@@ -185,6 +185,9 @@ pub struct Mount {
     pub selinux_relabel: bool,
     /// CRI's number of `MountPropagation`.
     pub propagation: i32,
+    /// What is to hold where it is mounted.
+    #[serde(default, skip_serializing_if = "MountOptions::is_empty")]
+    pub options: MountOptions,
     /// The image that it is of, in place of a path on the node.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub image: Option<MountImage>,

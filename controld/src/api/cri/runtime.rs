@@ -19,6 +19,7 @@ use streaming::Otherwise;
 use tonic::codegen::BoxStream;
 use tonic::{Request, Response, Status};
 use tracing::Instrument as _;
+use vmspec::draft::mount_options::are_held;
 use vmspec::error::{Error, Kind, Result};
 use vmspec::{ContainerId, SandboxConfig};
 
@@ -169,8 +170,12 @@ impl RuntimeService for Runtime {
             info.insert("virtlet".into(), facts.to_string());
         }
         let handlers = std::iter::once(String::new()).chain(self.uses.config.handler_names());
-        let features = RuntimeHandlerFeatures { recursive_read_only_mounts: true, ..Default::default() };
-        let runtime_handlers = handlers.map(|name| RuntimeHandler { name, features: Some(features) }).collect();
+        let features = |name: &str| RuntimeHandlerFeatures {
+            recursive_read_only_mounts: true,
+            mount_options: are_held(&self.uses.config.handler(name).defaults),
+            ..Default::default()
+        };
+        let runtime_handlers = handlers.map(|name| RuntimeHandler { features: Some(features(&name)), name }).collect();
         Ok(Response::new(StatusResponse {
             status: Some(RuntimeStatus { conditions: self.conditions().await }),
             info,

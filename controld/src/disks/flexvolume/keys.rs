@@ -130,6 +130,7 @@ mod tests {
     use std::fs;
     use std::path::PathBuf;
 
+    use vmspec::MountOptions;
     use vmspec::flexvolume::FILE;
     use vmspec::plan::{Disk, DiskSource};
 
@@ -146,7 +147,13 @@ mod tests {
             on: None,
         };
         let serial = Serial::of_name("data");
-        let disk = Disk { serial, source: DiskSource::Rbd(image), path: "/data".into(), read_only: false };
+        let disk = Disk {
+            serial,
+            source: DiskSource::Rbd(image),
+            path: "/data".into(),
+            read_only: false,
+            options: MountOptions::default(),
+        };
         let mut container = container();
         container.machine.disks = vec![disk];
         container

@@ -16,7 +16,6 @@ use tokio::net::UnixStream;
 use tokio::net::unix::{OwnedReadHalf, OwnedWriteHalf};
 use tokio::sync::mpsc;
 use tokio::time::{Instant, timeout, timeout_at};
-use tokio_util::sync::CancellationToken;
 use tracing::{Instrument as _, Span};
 use vmspec::error::{Error, Kind, Result};
 
@@ -24,6 +23,8 @@ use super::events::Event;
 use super::process::Process;
 use super::shared::{ANSWER_DEADLINE, Begun, Shared, lost};
 
+/// For how long an agent may see to how its guest is to be. It waits for disks meanwhile.
+const UNDERSTOOD: Duration = Duration::from_secs(60);
 const CONNECT_DEADLINE: Duration = Duration::from_secs(2);
 /// Frames that may wait for the guest.
 const QUEUE: usize = 64;
@@ -59,9 +60,18 @@ impl Link {
         self.shared.closed.is_cancelled()
     }
 
-    /// Cancelled when it is closed.
-    pub(super) fn closed(&self) -> CancellationToken {
-        self.shared.closed.clone()
+    /// Ends when it is closed, and does not keep it. Says so if an agent has answered and does not answer how its guest is to be.
+    pub(super) fn end(&self) -> impl Future<Output = ()> + use<> {
+        let shared = self.shared.clone();
+        async move {
+            if shared.is_greeted().await && !shared.is_set_up(UNDERSTOOD).await {
+                tracing::warn!(
+                    "the guest's `virtlet-agent` does not answer how its pod wants the guest, volumes included: one of an earlier \
+                     release does not know all of that, and does nothing of it; install this release's"
+                );
+            }
+            shared.closed.cancelled().await;
+        }
     }
 
     /// Whether the agent has answered how its guest is to be, for which it has so long. One of an earlier release never does.

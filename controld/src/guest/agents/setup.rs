@@ -10,7 +10,6 @@ use std::time::Duration;
 
 use proto::agent::{Message, Setup};
 use tokio::time::{Instant, sleep};
-use tokio_util::sync::CancellationToken;
 use tracing::Instrument as _;
 use vmspec::MachineId;
 use vmspec::error::{Error, Kind, Result};
@@ -74,10 +73,10 @@ impl Agents {
 async fn keep(machine: Weak<Machine>, socket: PathBuf) {
     let [soon, late] = AGAIN;
     let mut pause = soon;
-    while let Some(closed) = connect(&machine, &socket).await {
+    while let Some(end) = connect(&machine, &socket).await {
         let began = Instant::now();
-        if let Some(closed) = closed {
-            closed.cancelled().await;
+        if let Some(end) = end {
+            end.await;
         }
         pause = if began.elapsed() > late { soon } else { pause };
         sleep(pause).await;
@@ -86,7 +85,7 @@ async fn keep(machine: Weak<Machine>, socket: PathBuf) {
 }
 
 /// A connection's end, if there is a connection; `None` once the machine is forgotten.
-async fn connect(machine: &Weak<Machine>, socket: &Path) -> Option<Option<CancellationToken>> {
+async fn connect(machine: &Weak<Machine>, socket: &Path) -> Option<Option<impl Future<Output = ()> + use<>>> {
     let machine = machine.upgrade()?;
     let (link, was_there) =
         machine.open(socket).await.map_or((None, false), |(link, was_there)| (Some(link), was_there));
@@ -96,5 +95,5 @@ async fn connect(machine: &Weak<Machine>, socket: &Path) -> Option<Option<Cancel
         // It may have been greeted before there was something to be told; that is told twice then.
         let _ = link.say(Message::Setup(setup.clone())).await;
     }
-    Some(link.as_deref().map(Link::closed))
+    Some(link.as_deref().map(Link::end))
 }

@@ -189,6 +189,19 @@ impl Shared {
         }
     }
 
+    /// Whether an agent answers before the connection is closed.
+    pub(super) async fn is_greeted(&self) -> bool {
+        let mut greeted = self.greeted.subscribe();
+        self.closed.run_until_cancelled(greeted.wait_for(|greeted| *greeted)).await.is_some_and(|answer| answer.is_ok())
+    }
+
+    /// Whether it has answered how its guest is to be, for which it has so long. A closed connection is no answer, and none is missed.
+    pub(super) async fn is_set_up(&self, within: Duration) -> bool {
+        let mut ready = self.ready.subscribe();
+        let answer = timeout(within, ready.wait_for(|times| *times > 0));
+        !matches!(self.closed.run_until_cancelled(answer).await, Some(Err(_elapsed)))
+    }
+
     /// Tells the agent of its guest, before it can be told anything else.
     fn set_up(&self) {
         let Some(setup) = self.setup.get() else { return };

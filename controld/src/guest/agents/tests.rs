@@ -9,7 +9,7 @@ use proto::agent::{Decoder, Frame, Message, Stream, VERSION, WINDOW, encode};
 use serde_json::{Value, json};
 use tokio::io::{AsyncBufReadExt as _, AsyncReadExt as _, AsyncWriteExt as _, BufReader};
 use tokio::net::{UnixListener, UnixStream};
-use tokio::time::timeout;
+use tokio::time::{sleep, timeout};
 
 use super::*;
 

@@ -89,6 +89,7 @@ fn place<'a>(path: &Path, mounted: &'a [MountInfo]) -> Option<(&'a str, PathBuf)
 mod tests {
     use procfs::FromRead as _;
     use procfs::process::MountInfos;
+    use vmspec::MountOptions;
     use vmspec::settings::Given;
 
     use super::*;
@@ -136,8 +137,15 @@ mod tests {
         let check = |name: &str, readonly, policy| {
             let host_path = pod.join(name).display().to_string();
             let (source, path) = (host_path.into(), "/data".into());
-            let mount =
-                SharedMount { source, path, read_only: readonly, recursive: false, follows: false, filled: false };
+            let mount = SharedMount {
+                source,
+                path,
+                read_only: readonly,
+                recursive: false,
+                follows: false,
+                filled: false,
+                options: MountOptions::default(),
+            };
             let defaults = MachineDefaults { host_path: Given::Value(policy), ..MachineDefaults::default() };
             check_subpaths(&[mount], &sandbox, &defaults)
         };

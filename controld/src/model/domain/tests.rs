@@ -1,10 +1,10 @@
 use proto::agent::{EXIT_PORT, LOG_PORT};
-use vmspec::MachineId;
 use vmspec::plan::{
     BlockDevice, Clock, CpuSetting, Cpus, DeviceNumber, Disk, DiskBus, DiskFile, DiskImage, DiskSource, Extras,
     FileSystem, Firmware, Graphics, Guest, GuestCommand, Hardware, Layer, Memory, OnDisk, OnImageChange,
     PersistentRoot, RbdImage, RootDisk, Serial, Watchdog,
 };
+use vmspec::{MachineId, MountOptions};
 
 use super::*;
 
@@ -337,14 +337,26 @@ fn a_machine_whose_guest_sees_volumes() {
 
 fn disk(path: &str, read_only: bool) -> Disk {
     let device = BlockDevice { node: "/dev/loop3".into(), number: DeviceNumber { major: 7, minor: 3 } };
-    Disk { serial: Serial::of_path(path), source: DiskSource::Block(device), path: path.into(), read_only }
+    Disk {
+        serial: Serial::of_path(path),
+        source: DiskSource::Block(device),
+        path: path.into(),
+        read_only,
+        options: MountOptions::default(),
+    }
 }
 
 #[test]
 fn a_disk_in_an_emptydir_is_a_descriptor_that_libvirt_is_given() {
     let file = DiskFile { dir: "/pods/u/scratch".into(), size: 1 << 30, file_system: Some(FileSystem::Ext4) };
     let source = DiskSource::File(file);
-    let disk = Disk { serial: Serial::of_name("scratch"), source, path: "/scratch".into(), read_only: false };
+    let disk = Disk {
+        serial: Serial::of_name("scratch"),
+        source,
+        path: "/scratch".into(),
+        read_only: false,
+        options: MountOptions::default(),
+    };
     let mut spec = with_disks("q35", DiskBus::Virtio, vec![disk]);
     insta::assert_snapshot!(disks_of(&xml(&spec).expect("describes"))[2]);
     spec.disks[0].io = AsyncIo::Threads;
@@ -363,6 +375,7 @@ fn block_volumes_are_shared_where_the_handler_says_so_and_nothing_else_is() {
         source: DiskSource::File(file),
         path: "/scratch".into(),
         read_only: false,
+        options: MountOptions::default(),
     };
     let mut spec = with_disks("q35", DiskBus::Virtio, vec![disk("/dev/a", false), disk("/dev/b", true), scratch]);
     assert!(!xml(&spec).expect("describes").contains("<shareable"));
@@ -381,6 +394,7 @@ fn an_image_that_is_a_volume_is_a_disk_that_nobody_writes_to() {
         source: DiskSource::Image(image),
         path: "/models".into(),
         read_only: true,
+        options: MountOptions::default(),
     };
     let text = xml(&with_disks("q35", DiskBus::Virtio, vec![disk])).expect("describes");
     insta::assert_snapshot!(disks_of(&text)[2]);
@@ -402,6 +416,7 @@ fn an_image_of_a_cluster_names_its_secret_and_has_none() {
             source: DiskSource::Rbd(image),
             path: "/web".into(),
             read_only: user.is_none(),
+            options: MountOptions::default(),
         }
     };
     let mut shown = Vec::new();

@@ -31,6 +31,7 @@ pub(super) fn check(annotations: &PodAnnotations, files: &[&Disk], most: Option<
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::MountOptions;
     use crate::plan::{DiskFile, DiskSource, Serial};
 
     fn of_file(name: &str, size: u64) -> Disk {
@@ -40,6 +41,7 @@ mod tests {
             source: DiskSource::File(file),
             path: format!("/srv/{name}"),
             read_only: false,
+            options: MountOptions::default(),
         }
     }
 

@@ -40,7 +40,13 @@ pub(super) fn of(
         };
         let serial = as_disk::serial(volume, mount, hardware, taken).map_err(|what| refused(&what))?;
         let file = DiskFile { dir: mount.host_path.clone().into(), size: *size, file_system: *file_system };
-        disks.push(Disk { serial, source: DiskSource::File(file), path, read_only: mount.readonly });
+        disks.push(Disk {
+            serial,
+            source: DiskSource::File(file),
+            path,
+            read_only: mount.readonly,
+            options: mount.options,
+        });
     }
     if !disks.is_empty() {
         disks::check_count(others.len() + disks.len(), hardware).map_err(|what| refused(&what))?;
@@ -90,7 +96,7 @@ mod tests {
         let mounts =
             [mount(KIND, "a", "/a"), mount(KIND, "scratch", "/scratch"), mount("kubernetes.io~secret", "s", "/s")];
         let (disks, rest) = planned(&["scratch"], &mounts).expect("planned");
-        let [Disk { serial, source: DiskSource::File(file), path, read_only: false }] = &disks[..] else {
+        let [Disk { serial, source: DiskSource::File(file), path, read_only: false, options: _ }] = &disks[..] else {
             panic!("{disks:?}")
         };
         assert_eq!((serial.as_str(), path.as_str()), ("scratch", "/scratch"));

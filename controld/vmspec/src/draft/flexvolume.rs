@@ -64,8 +64,8 @@ pub(super) fn of(
         };
         let taken = |serial: &_| others.contains(&serial) || flex.iter().any(|other| other.serial == *serial);
         let serial = as_disk::serial(name, mount, hardware, taken).map_err(|what| refused(&what))?;
-        let (path, read_only) = (mount.container_path.clone(), mount.readonly);
-        flex.push(Disk { serial, source: source.clone(), path, read_only });
+        let (path, read_only, options) = (mount.container_path.clone(), mount.readonly, mount.options);
+        flex.push(Disk { serial, source: source.clone(), path, read_only, options });
     }
     container.mounts.retain(|mount| name_of(mount, &sandbox.uid).is_none());
     if !flex.is_empty() {

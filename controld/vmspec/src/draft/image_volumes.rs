@@ -8,7 +8,7 @@ use super::share::BIDIRECTIONAL;
 use crate::error::{Error, Kind, Result, image_volume};
 use crate::plan::{Disk, DiskBus, DiskImage, DiskSource, Hardware, Serial};
 use crate::seed::is_for_us;
-use crate::{ContainerConfig, Mount};
+use crate::{ContainerConfig, Mount, MountOptions};
 
 /// A disk whose image was not looked up.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -18,13 +18,14 @@ pub struct Wanted {
     pub path: String,
     /// As named in the request.
     pub image: String,
+    pub(super) options: MountOptions,
 }
 
 impl Wanted {
     /// The disk, with this image. What a guest is told of it is the same with each.
     pub fn disk(&self, image: DiskImage) -> Disk {
         let (serial, path) = (self.serial.clone(), self.path.clone());
-        Disk { serial, source: DiskSource::Image(image), path, read_only: true }
+        Disk { serial, source: DiskSource::Image(image), path, read_only: true, options: self.options }
     }
 }
 
@@ -51,7 +52,7 @@ pub(super) fn of(
             let why = format!("it would have the serial `{serial}` of another disk; choose another `mountPath`");
             return Err(refused(at, &why));
         }
-        disks.push(Wanted { serial, path: at.clone(), image: image.image.clone() });
+        disks.push(Wanted { serial, path: at.clone(), image: image.image.clone(), options: mount.options });
     }
     if let Some(last) = disks.last() {
         disks::check_count(others.len() + disks.len(), hardware).map_err(|why| refused(&last.path, &why))?;

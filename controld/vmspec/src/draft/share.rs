@@ -18,9 +18,9 @@ use crate::settings::MachineDefaults;
 use crate::{ContainerConfig, Mount, SandboxConfig, host, pod_dir};
 
 /// Memory that processes share, which those of a guest do by their own kernel.
-const SHM: &str = "/dev/shm";
+pub(super) const SHM: &str = "/dev/shm";
 /// Large pages of the node, to which nobody can write by virtiofs.
-const HUGE_PAGES: &str = "/dev/hugepages";
+pub(super) const HUGE_PAGES: &str = "/dev/hugepages";
 /// Where the guest's kernel and the share itself are.
 pub(super) const NOT_BELOW: [&str; 4] = ["/proc", "/sys", "/dev", SHARE_DIR];
 /// CRI's numbers of `MountPropagation`.
@@ -69,6 +69,7 @@ pub(super) fn of(
             recursive: mount.recursive_read_only,
             follows: mount.propagation == HOST_TO_CONTAINER,
             filled: seed::config_volume(mount, &sandbox.uid).is_some(),
+            options: mount.options,
         });
     }
     if mounts.len() > MAX_MOUNTS {

@@ -94,6 +94,11 @@ pub(super) fn guest(list: &mut List<'_>, said: Said<'_>, share: Option<&Share>) 
     if !images.is_empty() {
         list.add("images as disks", images.join(", "), "pod field volumes, image".into());
     }
+    let with_options = said.container.mounts.iter().filter(|mount| !mount.options.is_empty());
+    let options: Vec<_> = with_options.map(|mount| format!("{} at {}", mount.options, mount.container_path)).collect();
+    if !options.is_empty() {
+        list.add("options of mounts", options.join("; "), "pod field volumeMounts, bindMountOptions".into());
+    }
     let seen = share.map_or(0, |share| share.mounts.len());
     let volumes = format!("{seen} of {} mounts by virtiofs", mounts.len());
     let by_pod = annotations.shared_fs.map(|_| "virtlet.cloud/shared-fs");

@@ -11,6 +11,7 @@ use sha2::{Digest as _, Sha256};
 use super::file::{DiskFile, OnDisk};
 use super::image::DiskImage;
 use super::rbd::RbdImage;
+use crate::MountOptions;
 
 /// Most disks of a machine beside root disk and seed.
 pub const MAX_DISKS: usize = 60;
@@ -28,6 +29,9 @@ pub struct Disk {
     pub path: String,
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub read_only: bool,
+    /// What the guest holds where it mounts what is on it.
+    #[serde(default, skip_serializing_if = "MountOptions::is_empty")]
+    pub options: MountOptions,
 }
 
 /// What is on a disk.
@@ -248,6 +252,7 @@ mod tests {
             source: DiskSource::Block(node),
             path: "/dev/data".into(),
             read_only: true,
+            options: MountOptions::default(),
         };
         let text = serde_json::to_string(&disk).expect("written");
         assert_eq!(
@@ -255,6 +260,10 @@ mod tests {
             r#"{"serial":"data","source":{"block":{"node":"/dev/vdb","number":"252:16"}},"path":"/dev/data","read_only":true}"#
         );
         assert_eq!(serde_json::from_str::<Disk>(&text).expect("read"), disk);
+        let with_options = Disk { options: MountOptions { noexec: true, ..MountOptions::default() }, ..disk };
+        let text = serde_json::to_string(&with_options).expect("written");
+        assert!(text.ends_with(r#","read_only":true,"options":{"noexec":true}}"#), "{text}");
+        assert_eq!(serde_json::from_str::<Disk>(&text).expect("read"), with_options);
         assert_eq!("252".parse::<DeviceNumber>(), Err(NoDeviceNumber));
     }
 
@@ -266,6 +275,7 @@ mod tests {
             source: DiskSource::Image(DiskImage { id: "sha256:00".into(), file, below: Vec::new() }),
             path: "/models".into(),
             read_only: true,
+            options: MountOptions::default(),
         };
         let text = serde_json::to_string(&disk).expect("written");
         assert_eq!(

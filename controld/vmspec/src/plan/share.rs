@@ -6,6 +6,8 @@ use std::str::FromStr;
 
 use serde::{Deserialize, Serialize};
 
+use crate::MountOptions;
+
 /// How a guest comes by the volumes of its pod.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum SharedFs {
@@ -39,6 +41,9 @@ pub struct SharedMount {
     /// Whether kubelet fills it: a ConfigMap, a Secret, a projected volume or the downward API.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub filled: bool,
+    /// What the guest holds where it sees it.
+    #[serde(default, skip_serializing_if = "MountOptions::is_empty")]
+    pub options: MountOptions,
 }
 
 /// A text that names no way.

@@ -1,6 +1,7 @@
 //! Disks of a plan as the guest sees them.
 
 use super::GuestDisk;
+use crate::MountOptions;
 use crate::plan::{Disk, DiskBus, Serial};
 
 /// The machine's disks as its guest sees them.
@@ -13,7 +14,7 @@ pub fn guest_disks(disks: &[Disk], bus: DiskBus) -> Vec<GuestDisk> {
             0 => device.link,
             number => format!("{}-part{number}", device.link),
         };
-        GuestDisk { partition, link, file_system: disk.file_system(), ..device }
+        GuestDisk { partition, link, file_system: disk.file_system(), options: disk.options, ..device }
     };
     disks.iter().map(disk).collect()
 }
@@ -27,7 +28,15 @@ pub fn guest_device(serial: &Serial, path: &str, read_only: bool, bus: DiskBus) 
         DiskBus::Sata => "ata-QEMU_HARDDISK_",
     };
     let link = format!("/dev/disk/by-id/{prefix}{serial}");
-    GuestDisk { serial: serial.to_string(), partition: 0, link, path: path.to_owned(), file_system: "", read_only }
+    GuestDisk {
+        serial: serial.to_string(),
+        partition: 0,
+        link,
+        path: path.to_owned(),
+        file_system: "",
+        read_only,
+        options: MountOptions::default(),
+    }
 }
 
 #[cfg(test)]
@@ -45,6 +54,7 @@ mod tests {
                 source,
                 path: format!("/{name}"),
                 read_only: false,
+                options: MountOptions::default(),
             });
         for (bus, prefix) in [
             (DiskBus::Virtio, "virtio-"),

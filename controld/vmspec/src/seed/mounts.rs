@@ -11,6 +11,8 @@ use std::path::Path;
 use proto::agent::{ANY_FILE_SYSTEM, SHARE_DIR, SHARE_TAG};
 use serde_json::{Map, Value, json};
 
+use crate::MountOptions;
+
 /// What Virtlet puts the mounting of volumes in the place of.
 pub(super) const MARK: &str = "@virtlet-mount-script@";
 /// Nothing of the node's makes a root or a device in the guest.
@@ -35,6 +37,7 @@ pub struct GuestMount {
     /// Absolute, and plain.
     pub path: String,
     pub read_only: bool,
+    pub options: MountOptions,
     /// Whether it is no directory.
     pub is_file: bool,
 }
@@ -53,6 +56,8 @@ pub struct GuestDisk {
     /// What of it is mounted there; empty stands for a link to the disk.
     pub file_system: &'static str,
     pub read_only: bool,
+    /// Of what is mounted.
+    pub options: MountOptions,
 }
 
 /// What of a cloud-config has them there, each after those above it.
@@ -67,13 +72,16 @@ pub(super) fn cloud_config(mounts: &[GuestMount], disks: &[GuestDisk]) -> Map<St
     let (links, scripted): (Vec<Place<'_>>, Vec<Place<'_>>) =
         others.into_iter().partition(|place| place.is_link() && related_to(*place, &all).count() == 1);
 
+    let exec = Exec::of(mounts);
     let mut lines: Vec<Value> = Vec::new();
     if !mounts.is_empty() {
-        lines.push(json!([SHARE_TAG, SHARE_DIR, "virtiofs", format!("rw,{HARMLESS},{PATIENCE}"), "0", "0"]));
+        let options = format!("rw,{HARMLESS}{},{PATIENCE}", exec.of_share());
+        lines.push(json!([SHARE_TAG, SHARE_DIR, "virtiofs", options, "0", "0"]));
     }
-    lines.extend(tabled.into_iter().map(|place| place.line(related_to(place, &all).any(|one| place.is_below(one)))));
+    let is_below = |place: Place<'_>| related_to(place, &all).any(|one| place.is_below(one));
+    lines.extend(tabled.into_iter().map(|place| place.line(exec, is_below(place))));
     let mut commands: Vec<Value> = links.into_iter().filter_map(Place::disk).map(link_command).collect();
-    let script = script::of(&scripted);
+    let script = script::of(&scripted, exec);
     if !script.is_empty() {
         commands.push(json!(["sh", "-c", script]));
     }
@@ -84,20 +92,22 @@ pub(super) fn cloud_config(mounts: &[GuestMount], disks: &[GuestDisk]) -> Map<St
 
 /// A script of any shell that has them there, without udev; again is fine. Empty if there are none.
 pub(super) fn script(mounts: &[GuestMount], disks: &[GuestDisk]) -> String {
-    script::of(&in_order(mounts, disks))
+    script::of(&in_order(mounts, disks), Exec::of(mounts))
 }
 
 fn disk_line(disk: &GuestDisk, mkdir: &str) -> Value {
     let GuestDisk { link, path, file_system, .. } = disk;
+    let options = disk.mount_options();
     // What nobody writes to is not to be mended.
     let pass = if disk.read_only { "0" } else { "2" };
-    json!([link, path, file_system, format!("{},{DISK_PATIENCE}{mkdir}", mode(disk.read_only)), "0", pass])
+    json!([link, path, file_system, format!("{options},{DISK_PATIENCE}{mkdir}"), "0", pass])
 }
 
-fn share_line(GuestMount { entry, path, read_only, .. }: &GuestMount, mkdir: &str) -> Value {
+fn share_line(mount: &GuestMount, exec: Exec, mkdir: &str) -> Value {
+    let GuestMount { entry, path, read_only, .. } = mount;
     // A bind has the flags of the share, but mount(8) takes away those that are not named when it makes one read-only.
-    let mode = mode(*read_only);
-    let options = format!("bind,{mode},{HARMLESS},nofail,x-systemd.requires-mounts-for={SHARE_DIR}{mkdir}");
+    let (mode, exec) = (mode(*read_only), exec.of_bind(mount));
+    let options = format!("bind,{mode},{HARMLESS}{exec},nofail,x-systemd.requires-mounts-for={SHARE_DIR}{mkdir}");
     json!([format!("{SHARE_DIR}/{entry}"), path, "none", options, "0", "0"])
 }
 
@@ -143,6 +153,41 @@ enum Place<'a> {
     Disk(&'a GuestDisk),
 }
 
+/// How programs of volumes are held. Each user of the guest can go by the share itself, too, so that has the option if one of its entries is
+/// to have it, and the binds of others say that they have not.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Exec {
+    /// All start.
+    Free,
+    /// Those start that are not forbidden.
+    Held,
+}
+
+// === impl Exec ===
+
+impl Exec {
+    fn of(mounts: &[GuestMount]) -> Self {
+        if mounts.iter().any(|mount| mount.options.noexec) { Self::Held } else { Self::Free }
+    }
+
+    /// What the share's options go on with.
+    const fn of_share(self) -> &'static str {
+        match self {
+            Self::Free => "",
+            Self::Held => ",noexec",
+        }
+    }
+
+    /// The same of a bind. All else that a mount may have, the share has.
+    const fn of_bind(self, mount: &GuestMount) -> &'static str {
+        match self {
+            Self::Free => "",
+            Self::Held if mount.options.noexec => ",noexec",
+            Self::Held => ",exec",
+        }
+    }
+}
+
 // === impl Place ===
 
 impl<'a> Place<'a> {
@@ -175,10 +220,10 @@ impl<'a> Place<'a> {
         self.path() != other.path() && self.path().starts_with(other.path())
     }
 
-    fn line(self, is_below: bool) -> Value {
+    fn line(self, exec: Exec, is_below: bool) -> Value {
         let mkdir = if is_below { MKDIR } else { "" };
         match self {
-            Self::Share(mount) => share_line(mount, mkdir),
+            Self::Share(mount) => share_line(mount, exec, mkdir),
             Self::Disk(disk) => disk_line(disk, mkdir),
         }
     }
@@ -190,6 +235,12 @@ impl GuestDisk {
     /// Whether the guest has a link to it, and mounts nothing of it by us.
     pub(super) fn is_linked(&self) -> bool {
         self.file_system.is_empty()
+    }
+
+    /// What mount(8) is told of it.
+    fn mount_options(&self) -> String {
+        let words = std::iter::once(mode(self.read_only)).chain(self.options.words());
+        words.collect::<Vec<_>>().join(",")
     }
 }
 

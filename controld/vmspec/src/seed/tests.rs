@@ -6,6 +6,7 @@ use common::Reason;
 use proto::tap::{Dns, Nic, NicKind, Tap};
 
 use super::*;
+use crate::MountOptions;
 use crate::annotations::Source;
 use crate::ids::smbios_uuid;
 
@@ -282,16 +283,18 @@ fn volume(files: &[(&str, &str)]) -> Volume {
 }
 
 fn mounts() -> [GuestMount; 2] {
+    let options = MountOptions::default();
     [
-        GuestMount { entry: 0, path: "/data".into(), read_only: true, is_file: false },
-        GuestMount { entry: 1, path: "/etc/one".into(), read_only: false, is_file: true },
+        GuestMount { entry: 0, path: "/data".into(), read_only: true, options, is_file: false },
+        GuestMount { entry: 1, path: "/etc/one".into(), read_only: false, options, is_file: true },
     ]
 }
 
 /// A whole disk on virtio.
 pub(super) fn disk(serial: &str, path: &str, file_system: &'static str) -> GuestDisk {
     let link = format!("/dev/disk/by-id/virtio-{serial}");
-    GuestDisk { serial: serial.into(), partition: 0, link, path: path.into(), file_system, read_only: false }
+    let options = MountOptions::default();
+    GuestDisk { serial: serial.into(), partition: 0, link, path: path.into(), file_system, read_only: false, options }
 }
 
 fn disks() -> [GuestDisk; 2] {

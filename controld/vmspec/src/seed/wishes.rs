@@ -155,6 +155,7 @@ fn guest_mounts(wishes: Wishes<'_>, is_file: impl Fn(&Path) -> bool) -> Vec<Gues
             entry,
             path: mount.path.clone(),
             read_only: mount.read_only,
+            options: mount.options,
             is_file: is_file(&mount.source),
         })
         .collect()

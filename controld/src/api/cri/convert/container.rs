@@ -3,7 +3,7 @@
 use proto::cri;
 use vmspec::error::Result;
 use vmspec::plan::MachinePlan;
-use vmspec::{CommandConfig, ContainerConfig, Device, Mount, ProcessConfig, Resources, SandboxConfig};
+use vmspec::{CommandConfig, ContainerConfig, Device, Mount, MountOptions, ProcessConfig, Resources, SandboxConfig};
 
 use super::{huge_pages, image_volume, invalid, selects, sorted, unified, unsorted};
 use crate::model::{Container, ContainerState, Exit};
@@ -109,11 +109,11 @@ fn mount(mount: cri::Mount) -> Result<Mount> {
     if mount.recursive_read_only && (!readonly || mount.propagation != PRIVATE) {
         return Err(invalid(format!("mount at `{at}` is recursively read-only, but not read-only and private")));
     }
-    if let Some(option) = mount.mount_options.first() {
-        let what =
-            format!("mount at `{at}` has the option `{option}`: a VM's volumes are mounted by its guest; leave it out");
-        return Err(invalid(what));
-    }
+    let options = MountOptions::parse(&mount.mount_options).map_err(|other| {
+        invalid(format!(
+            "mount at `{at}` has the option `{other}`, and those of a VM's volumes are `noexec`, `nodev` and `nosuid`; leave it out"
+        ))
+    })?;
     Ok(Mount {
         container_path: mount.container_path,
         host_path: mount.host_path,
@@ -121,6 +121,7 @@ fn mount(mount: cri::Mount) -> Result<Mount> {
         recursive_read_only: mount.recursive_read_only,
         selinux_relabel: mount.selinux_relabel,
         propagation: mount.propagation,
+        options,
         image,
     })
 }
@@ -226,6 +227,7 @@ fn echo_mount(mount: &Mount, plan: &MachinePlan) -> cri::Mount {
         recursive_read_only: mount.recursive_read_only,
         selinux_relabel: mount.selinux_relabel,
         propagation: mount.propagation,
+        mount_options: mount.options.words().map(str::to_owned).collect(),
         ..Default::default()
     }
 }

@@ -4,7 +4,7 @@ use std::time::Duration;
 use proto::cri;
 use proto::pause::Pause;
 use vmspec::plan::{Cpus, Disk, DiskImage, DiskSource, Guest, Hardware, Layer, MachinePlan, Memory, RootDisk, Serial};
-use vmspec::{MachineId, SandboxConfig};
+use vmspec::{MachineId, MountOptions, SandboxConfig};
 
 use super::*;
 use crate::container::Usage;
@@ -209,7 +209,7 @@ fn what_a_container_lacks_or_cannot_have_is_named() {
         (|c| c.stop_signal = 15, "stop signal"),
         (|c| c.mounts[0].host_path.clear(), "no host path"),
         (|c| c.mounts[0].recursive_read_only = true, "recursively read-only"),
-        (|c| c.mounts[0].mount_options = vec!["noexec".into()], "the option `noexec`"),
+        (|c| c.mounts[0].mount_options = vec!["noexec".into(), "sync".into()], "the option `sync`"),
         (|c| c.mounts[0] = image_volume("", "", ""), "`/models`: it names no image"),
         (
             |c| c.mounts[0] = image_volume("x", "/srv", ""),
@@ -247,6 +247,18 @@ fn image_volume(image: &str, host_path: &str, image_sub_path: &str) -> cri::Moun
 }
 
 #[test]
+fn a_mount_has_its_options_and_its_status_shows_them() {
+    let mut config = container_request();
+    config.mounts[0].mount_options = vec!["nosuid".into(), "noexec".into()];
+    let mut container = container();
+    container.config = container_config(config).expect("valid");
+    let options = container.config.mounts[0].options;
+    assert_eq!(options, MountOptions { noexec: true, nodev: false, nosuid: true });
+    let shown = container_status(&container, &sandbox().config, None, "").mounts[0].mount_options.clone();
+    assert_eq!(shown, ["noexec", "nosuid"]);
+}
+
+#[test]
 fn an_image_volume_is_read_only_and_its_status_has_the_images_id() {
     let config = cri::ContainerConfig { mounts: vec![image_volume("x@1", "", "")], ..container_request() };
     let mut container = container();
@@ -263,6 +275,7 @@ fn an_image_volume_is_read_only_and_its_status_has_the_images_id() {
         source: DiskSource::Image(DiskImage { id: "sha256:00".into(), ..DiskImage::default() }),
         path: "/models".into(),
         read_only: true,
+        options: MountOptions::default(),
     }];
     assert_eq!(of(&container), (true, "sha256:00".into(), user_image));
 }

@@ -25,3 +25,24 @@ async fn what_a_connection_says_is_the_pods_and_not_of_the_call_that_opened_it()
     assert!(line.contains(r#" container{name="web"}: "#) && !line.contains("call"), "{line}");
     drop(process);
 }
+
+#[tokio::test(start_paused = true)]
+async fn an_agent_that_does_not_answer_how_its_guest_is_to_be_is_told_of() {
+    for answers in [true, false] {
+        let (lines, _logs) = Lines::of_this_thread();
+        let dir = tempfile::tempdir().expect("tempdir");
+        let (agents, id, qemu) = agents(dir.path());
+        agents.log_in(id, error_span!(parent: None, "container", name = "web"));
+        agents.set_up(id, setup());
+        let mut guest = Guest::accept(&qemu).await;
+        guest.greet().await;
+        assert_eq!(guest.hear().await, (0, Message::Setup(setup())));
+        if answers {
+            guest.say(0, Message::Ready(String::new())).await;
+        }
+        sleep(Duration::from_secs(61)).await;
+        let text = lines.text();
+        let is_told = text.lines().any(|line| line.contains(r#"name="web""#) && line.contains("of an earlier release"));
+        assert_eq!(is_told, !answers, "{text}");
+    }
+}

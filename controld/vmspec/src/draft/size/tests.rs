@@ -1,4 +1,5 @@
 use super::*;
+use crate::MountOptions;
 use crate::plan::{Disk, DiskBus, DiskFile, DiskSource, Extras, Firmware, Graphics, Hardware, Serial, Share};
 
 #[derive(Debug, PartialEq, Eq)]
@@ -125,7 +126,13 @@ fn each_part_of_a_machine_takes_its_memory_from_the_guest_when_it_is_made_and_wh
 
 fn disk(number: u64) -> Disk {
     let file = DiskFile { dir: "/d".into(), size: number, file_system: None };
-    Disk { serial: Serial::of_name("d"), source: DiskSource::File(file), path: "/d".into(), read_only: false }
+    Disk {
+        serial: Serial::of_name("d"),
+        source: DiskSource::File(file),
+        path: "/d".into(),
+        read_only: false,
+        options: MountOptions::default(),
+    }
 }
 
 #[test]

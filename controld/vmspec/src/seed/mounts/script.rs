@@ -4,7 +4,7 @@
 
 use proto::agent::{SHARE_DIR, SHARE_TAG};
 
-use super::{GuestDisk, GuestMount, HARMLESS, Place};
+use super::{Exec, GuestDisk, GuestMount, HARMLESS, Place};
 
 /// The kernel may look for disks while the script runs. A disk that is mounted anywhere is left where it is. Of one of which nobody says what is on it, the first partition is meant, if it has one.
 const DISKS: &str = r#"virtlet_sys=/sys
@@ -55,18 +55,19 @@ virtlet_mount() {
 "#;
 
 /// For these, in their order. Empty if there are none.
-pub(super) fn of(all: &[Place<'_>]) -> String {
+pub(super) fn of(all: &[Place<'_>], exec: Exec) -> String {
     let mut script = String::new();
     if all.iter().any(|place| matches!(place, Place::Disk(_))) {
         script += DISKS;
     }
     if all.iter().any(|place| matches!(place, Place::Share(_))) {
-        script += &share();
+        script += &share(exec);
     }
     for place in all {
         script += &match place {
-            Place::Share(GuestMount { entry, path, read_only, .. }) => {
-                format!("virtlet_bind {entry} {} {}\n", quoted(path), super::mode(*read_only))
+            Place::Share(mount) => {
+                let GuestMount { entry, path, read_only, .. } = mount;
+                format!("virtlet_bind {entry} {} {}{}\n", quoted(path), super::mode(*read_only), exec.of_bind(mount))
             }
             Place::Disk(disk) => disk_line(disk),
         };
@@ -81,16 +82,17 @@ fn disk_line(disk: &GuestDisk) -> String {
         kind => {
             let partition = Some(disk.partition).filter(|number| *number != 0);
             let partition = partition.map(|number| format!(" {number}")).unwrap_or_default();
-            format!("virtlet_mount {serial} {path} {kind} {}{partition}\n", super::mode(disk.read_only))
+            format!("virtlet_mount {serial} {path} {kind} {}{partition}\n", disk.mount_options())
         }
     }
 }
 
 /// Binds have the flags that the share is mounted with. What the node has mounted below a volume that is read-only may be writable there.
-fn share() -> String {
+fn share(exec: Exec) -> String {
+    let of_share = exec.of_share();
     format!(
         "virtlet_share={SHARE_DIR}\n\
-         [ -e \"$virtlet_share/0\" ] || {{ mkdir -p \"$virtlet_share\"; mount -t virtiofs -o {HARMLESS} {SHARE_TAG} \"$virtlet_share\"; }}\n\
+         [ -e \"$virtlet_share/0\" ] || {{ mkdir -p \"$virtlet_share\"; mount -t virtiofs -o {HARMLESS}{of_share} {SHARE_TAG} \"$virtlet_share\"; }}\n\
          virtlet_bind() {{\n\
          \t[ \"$virtlet_share/$1\" -ef \"$2\" ] && return 0\n\
          \tif [ -d \"$virtlet_share/$1\" ]; then\n\
@@ -100,7 +102,7 @@ fn share() -> String {
          \t\t[ -e \"$2\" ] || : >\"$2\"\n\
          \tfi\n\
          \tmount -o bind \"$virtlet_share/$1\" \"$2\" || return\n\
-         \t[ \"$3\" = rw ] || mount -o remount,bind,ro,{HARMLESS} \"$2\"\n\
+         \t[ \"$3\" = rw ] || mount -o \"remount,bind,$3,{HARMLESS}\" \"$2\"\n\
          }}\n"
     )
 }

@@ -9,7 +9,7 @@ use crate::seed::tests::disk;
 const SHELLS: [&str; 2] = ["sh", "bash"];
 
 fn mount(entry: u16, path: &str, read_only: bool, is_file: bool) -> GuestMount {
-    GuestMount { entry, path: path.into(), read_only, is_file }
+    GuestMount { entry, path: path.into(), read_only, options: MountOptions::default(), is_file }
 }
 
 fn some() -> [GuestMount; 4] {
@@ -46,6 +46,84 @@ fn disks_are_mounted_by_their_links_before_what_may_be_below_them() {
     let both = cloud_config(&[mount(0, "/scratch/in", false, false)], &[scratch]);
     assert_eq!(both["mounts"].as_array().map(Vec::len), Some(3));
     assert_eq!(both["mounts"][1], alone["mounts"][0]);
+}
+
+const NOEXEC: MountOptions = MountOptions { noexec: true, nodev: false, nosuid: false };
+const ALL: MountOptions = MountOptions { noexec: true, nodev: true, nosuid: true };
+
+fn with_options() -> ([GuestMount; 3], [GuestDisk; 2]) {
+    let mounts = [
+        GuestMount { options: ALL, ..mount(0, "/data", true, false) },
+        mount(1, "/free", false, false),
+        GuestMount { options: NOEXEC, ..mount(2, "/etc/a.conf", false, true) },
+    ];
+    let disks = [
+        GuestDisk { options: ALL, ..disk("scratch", "/scratch", "ext4") },
+        GuestDisk { options: NOEXEC, read_only: true, ..disk("image", "/image", ANY_FILE_SYSTEM) },
+    ];
+    (mounts, disks)
+}
+
+#[test]
+fn options_are_those_of_disks_and_of_binds_of_a_share_on_which_nothing_starts() {
+    let (mounts, disks) = with_options();
+    let made = cloud_config(&mounts, &disks);
+    let options: Vec<_> = made["mounts"].as_array().expect("lines").iter().map(|line| line[3].as_str()).collect();
+    let of_bind = format!("nofail,x-systemd.requires-mounts-for={SHARE_DIR}");
+    assert_eq!(
+        options,
+        [
+            Some(&*format!("rw,nosuid,nodev,noexec,{PATIENCE}")),
+            Some(&*format!("rw,noexec,nodev,nosuid,{DISK_PATIENCE}")),
+            Some(&*format!("bind,ro,nosuid,nodev,noexec,{of_bind}")),
+            Some(&*format!("bind,rw,nosuid,nodev,exec,{of_bind}")),
+        ]
+    );
+    let script = made["bootcmd"][0][2].as_str().expect("a script");
+    assert_eq!(
+        calls(script),
+        ["virtlet_mount 'image' '/image' auto ro,noexec", "virtlet_bind 2 '/etc/a.conf' rw,noexec"]
+    );
+    assert!(script.contains("mount -t virtiofs -o nosuid,nodev,noexec virtlet"), "{script}");
+    let whole = super::script(&mounts, &disks);
+    assert!(calls(&whole).contains(&"virtlet_bind 1 '/free' rw,exec"), "{whole}");
+    // What the share has anyway, changes nothing.
+    let harmless = MountOptions { noexec: false, ..ALL };
+    let plain = mount(0, "/data", false, false);
+    let with = GuestMount { options: harmless, ..plain.clone() };
+    assert_eq!(cloud_config(&[with], &[]), cloud_config(&[plain], &[]));
+}
+
+/// In a namespace of its own, by the shells and mount programs that are here. In place of virtiofs, which takes a virtual machine, something
+/// else is the share.
+#[test]
+fn the_script_holds_options_of_volumes() {
+    let dir = tempfile::tempdir().expect("dir");
+    let at = |name: &str| dir.path().join(name).display().to_string();
+    let mounts = [
+        GuestMount { options: NOEXEC, ..mount(0, &at("held"), false, false) },
+        mount(1, &at("free"), false, false),
+        GuestMount { options: ALL, ..mount(2, &at("sealed"), true, false) },
+    ];
+    let whole =
+        script(&mounts, &[]).replace("virtlet_share=/run/virtlet/share", &format!("virtlet_share='{}'", at("share")));
+    assert!(whole.contains("mount -t virtiofs -o nosuid,nodev,noexec virtlet"), "{whole}");
+    let whole = whole.replace("mount -t virtiofs", "mount -t tmpfs");
+    let make = format!(
+        "cd '{}'; for entry in 0 1 2; do mkdir -p share/$entry; printf '#!/bin/sh\\necho ran\\n' >share/$entry/program; chmod a+x share/$entry/program; done",
+        dir.path().display()
+    );
+    // The entries are there once the share is.
+    let whole = whole.replace("virtlet_bind() {", &format!("({make})\nvirtlet_bind() {{"));
+    let line = format!(
+        "{whole}\n{whole}\ncd '{}'; for dir in held free sealed share/0 share/1; do ./$dir/program 2>&- || echo no; done; touch sealed/x 2>&- || echo no",
+        dir.path().display()
+    );
+    for shell in SHELLS {
+        let ran = Command::new("unshare").args(["--map-root-user", "--mount", shell, "-c", &line]).output();
+        let ran = ran.expect("unshare starts; util-linux and user namespaces are needed");
+        assert_eq!(String::from_utf8_lossy(&ran.stdout), "no\nran\nno\nno\nno\nno\n", "{shell}: {ran:?}");
+    }
 }
 
 /// The paths of the table, and the script's lines that say a path.
