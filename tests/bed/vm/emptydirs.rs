@@ -18,6 +18,7 @@ use tests::libvirt::only_qemu;
 use tests::node::{Node, SHUTDOWN};
 
 use super::shell::{answers, prints};
+use super::volumes::noexec;
 
 const DEADLINE: Duration = Duration::from_secs(480);
 const GRACE: Duration = Duration::from_secs(30);
@@ -53,7 +54,7 @@ fn disks(bed: &Bed) -> Result<()> {
     fs::write(below.join("word"), "below\n")?;
     // `medium: Memory`.
     sh(&format!("mount -t tmpfs -o size=64m tmpfs {}", raw.display()))?;
-    let mounts = vec![of_below, of_scratch, of_raw, of_shared];
+    let mounts = vec![of_below, noexec(of_scratch), of_raw, of_shared];
     let mut container = ContainerConfig { mounts, ..cri::container(&image, [].into()) };
 
     let sandbox = node.cri.run_sandbox(&pod)?;
@@ -71,6 +72,9 @@ fn disks(bed: &Bed) -> Result<()> {
     pod.annotations.insert(ANNOTATION.into(), "scratch=256Mi; raw=16Mi,fs=none".into());
     let vm = answers(bed, node.start_in(&sandbox, &container, &pod)?)?;
     prints(bed, &vm, "grep ' /mnt/scratch ' /proc/mounts | cut -d' ' -f3", "ext4")?;
+    let program = "printf '#!/bin/sh\\necho ran\\n' >/tmp/program; chmod +x /tmp/program; cp /tmp/program /mnt/scratch; \
+                   for at in /tmp /mnt/scratch; do $at/program 2>&1; done | sed 's/.*ermission denied/no/'";
+    prints(bed, &vm, program, "ran\nno")?;
     prints(bed, &vm, "cat /sys/block/$(basename $(readlink /mnt/raw))/size", &(16 * MIB / 512).to_string())?;
     prints(bed, &vm, "cat /mnt/shared/word; ls -A /mnt/shared; cat /mnt/scratch/below/word", "shared\nword\nbelow")?;
     prints(bed, &vm, "echo kept >/mnt/scratch/word; printf kept | dd of=/mnt/raw conv=fsync 2>/dev/null; sync", "")?;

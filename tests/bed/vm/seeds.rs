@@ -21,6 +21,7 @@ use tests::wait::{wait_for, wait_guest};
 use tonic::{Code, Status};
 
 use super::image_volumes;
+use super::volumes::{noexec, program};
 
 /// Half a minute alone, and ten times that on a machine that is busy with others; cloud-init goes on for as long again.
 const CLOUD_DEADLINE: Duration = Duration::from_secs(600);
@@ -104,7 +105,8 @@ fn sources(bed: &Bed) -> Result<()> {
         format!(
             "#!/bin/sh\nexec >/dev/console 2>&1\necho said {said}\n@virtlet-mount-script@\n{TWICE}\n@virtlet-mount-script@\n{DISKS}\n\
              echo for {said} >/scratch/word; sync\necho below: $(cat /scratch/below/file)\n\
-             grep ' virtiofs ' /proc/mounts | grep -v nosuid,nodev || echo harmless\ncat /data/file /etc/one.conf\necho x >/data/new || echo read only\n"
+             grep ' virtiofs ' /proc/mounts | grep -v nosuid,nodev || echo harmless\ncat /data/file /etc/one.conf\necho x >/data/new || echo read only\n\
+             echo programs: $(/data/program || echo none) $(/scratch/below/program)\n"
         )
     };
     let (_open, volume) = block_volume(bed)?;
@@ -112,13 +114,14 @@ fn sources(bed: &Bed) -> Result<()> {
     let data = volumes.path("empty-dir", "data");
     fs::create_dir_all(&data)?;
     fs::write(data.join("file"), "of a directory\n")?;
+    program(&data)?;
     fs::write(bed.dir.join("one"), "of a file\n")?;
     let one = Mount {
         container_path: "/etc/one.conf".into(),
         host_path: bed.dir.join("one").display().to_string(),
         ..Default::default()
     };
-    let read_only = Mount { readonly: true, ..volumes.mount("empty-dir", "data", "/data") };
+    let read_only = noexec(Mount { readonly: true, ..volumes.mount("empty-dir", "data", "/data") });
     let mut container = cri::container(
         &node.pull(bed, "tiny.qcow2")?,
         annotations(&[
@@ -156,6 +159,7 @@ fn sources(bed: &Bed) -> Result<()> {
         "harmless",
         "of a file",
         "read only",
+        "programs: none ran",
     ];
     for line in lines.into_iter().chain(["user-data script exit 0"]) {
         vm.wait_log(line, BOOT_DEADLINE).with_context(|| vm.log_text().unwrap_or_default())?;
@@ -346,9 +350,12 @@ fn cloud_init(bed: &Bed) -> Result<()> {
     let data = volumes.path("empty-dir", "data");
     fs::create_dir_all(data.join("inner"))?;
     fs::write(data.join("file"), "of a directory")?;
+    program(&data)?;
+    program(&data.join("inner"))?;
     let below = volumes.mount("empty-dir", "below", "/scratch/below");
     fs::create_dir_all(&below.host_path)?;
     fs::write(Path::new(&below.host_path).join("file"), "below a disk")?;
+    program(Path::new(&below.host_path))?;
     fs::write(bed.dir.join("one"), "of a file")?;
     let one = Mount {
         container_path: "/etc/one.conf".into(),
@@ -373,17 +380,19 @@ fn cloud_init(bed: &Bed) -> Result<()> {
         // Both below a disk that is empty, which the first one is written to.
         volumes.fill("configmap", "copied", &[("key", "late")], "/scratch/copied")?,
         below,
-        inner,
+        noexec(inner),
         volumes.mount("empty-dir", "data", "/data"),
-        volumes.mount("empty-dir", "scratch", "/scratch"),
-        one,
-        image_volumes::mount(&of_image("models", false)?, "/srv/models"),
+        noexec(volumes.mount("empty-dir", "scratch", "/scratch")),
+        noexec(one),
+        noexec(image_volumes::mount(&of_image("models", false)?, "/srv/models")),
         image_volumes::mount(&of_image("parted", true)?, "/srv/parted"),
     ];
     let vm = node.start_pod(node.pod("whole")?, &container)?;
     wait_cloud_init(bed, &vm)?;
     nothing_is_left()?;
     let environment = "KUBERNETES_SERVICE_HOST=10.96.0.1\nQUOTED=\"a \\\"b\\\" \\$c \\`d\\` \\\\\"";
+    let programs = "cp /data/program /scratch/program; \
+                    for dir in /data /data/inner /scratch/below /scratch /run/virtlet/share/2; do $dir/program 2>/dev/null || echo no; done";
     let made = [
         ("cat /etc/cloud/environment", environment),
         (". /etc/cloud/environment; printf %s \"$QUOTED\"", "a \"b\" $c `d` \\"),
@@ -399,6 +408,12 @@ fn cloud_init(bed: &Bed) -> Result<()> {
         ("cat /srv/models/word /srv/parted/word", "models\nparted"),
         ("echo x >/srv/models/new || echo refused", "refused"),
         ("ls /run/virtlet", "share"),
+        // By the table, the script, and past both.
+        (programs, "ran\nno\nran\nno\nno"),
+        (
+            "for at in /etc/one.conf /srv/models /srv/parted; do findmnt -no OPTIONS $at | grep -c noexec; done",
+            "1\n1\n0",
+        ),
         ("findmnt -no FSTYPE /scratch; grep -c HARDDISK_scratch /etc/fstab", "ext4\n1"),
         (
             "readlink /dev/testpvc; head -n 1 /dev/testpvc",

@@ -3,7 +3,7 @@
 use std::fs;
 use std::os::unix::fs::{MetadataExt as _, PermissionsExt as _, chown, lchown, symlink};
 use std::os::unix::net::UnixListener;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use anyhow::{Context as _, Result, ensure};
@@ -65,7 +65,10 @@ impl Volumes {
         let late = volumes.dir.join("late").display().to_string();
         sh(&format!("mount --bind {late} {late}"))?;
         sh(&format!("mount --make-shared {late}"))?;
-        sh(&format!("mount -t tmpfs below {}", volumes.dir.join("tree/below").display()))?;
+        let below = volumes.dir.join("tree/below");
+        sh(&format!("mount -t tmpfs below {}", below.display()))?;
+        program(&below)?;
+        program(&volumes.dir.join("data"))?;
         Ok(volumes)
     }
 
@@ -87,8 +90,21 @@ impl Volumes {
         ]
         .into_iter()
         .chain((0..MANY).map(|n| self.mount("config", &format!("/many/{n}"), true)))
+        .chain([("data", "/held"), ("tree", "/held-tree")].map(|(name, path)| noexec(self.mount(name, path, false))))
         .collect()
     }
+}
+
+/// A program that tells that it runs.
+pub(super) fn program(dir: &Path) -> Result<()> {
+    let program = dir.join("program");
+    fs::write(&program, "#!/bin/sh\necho ran\n")?;
+    Ok(fs::set_permissions(&program, fs::Permissions::from_mode(0o755))?)
+}
+
+/// The mount, on which no program starts.
+pub(super) fn noexec(mount: Mount) -> Mount {
+    Mount { mount_options: vec!["noexec".into()], ..mount }
 }
 
 /// As kubelet makes it in memory for a pod that has a user: since Kubernetes 1.36 the links are that user's, too.
@@ -171,6 +187,13 @@ fn seen(bed: &Bed) -> Result<()> {
     let made = volumes.dir.join("data/made");
     ensure!(fs::read_to_string(&made)? == "from the guest\n" && fs::metadata(&made)?.uid() == OWNER);
     is_refused(bed, &vm, "mknod /data/disk b 8 0", "Operation not permitted")?;
+    // Of one directory at two paths, and of what the node has mounted below one.
+    let programs = |vm: &Vm| {
+        prints(bed, vm, "/data/program; /tree/below/program", "ran\nran")?;
+        is_refused(bed, vm, "/held/program", "Permission denied")?;
+        is_refused(bed, vm, "/held-tree/below/program", "Permission denied")
+    };
+    programs(&vm)?;
 
     // kubelet replaces a ConfigMap by renaming a link.
     symlink("..2", volumes.dir.join("config/..data_tmp"))?;
@@ -195,6 +218,7 @@ fn seen(bed: &Bed) -> Result<()> {
         Ok((ended.code == Some(0) && ended.stdout != first).then_some(()))
     })?;
     prints(bed, &vm, "cat /etc/app/key", "second")?;
+    programs(&vm)?;
 
     node.remove_vm(&vm, GRACE)?;
     ensure!(virtiofsds()?.is_empty(), "virtiofsd outlives its VM");
@@ -244,6 +268,7 @@ fn refused(bed: &Bed) -> Result<()> {
         (vec![volumes.mount("data", "/proc/x", true)], "`/proc` is the guest's own"),
         (vec![volumes.mount("data", "/a", true), volumes.mount("late", "/a", true)], "two volume mounts at `/a`"),
         (vec![Mount { propagation: both, ..volumes.mount("data", "/a", false) }], "`Bidirectional`"),
+        (vec![noexec(volumes.mount("data", "/dev/shm", false))], "has the option `noexec`"),
     ] {
         let container = container(bed, &node, mounts)?;
         let Err(error) = node.cri.create(&sandbox, &container, &pod) else { anyhow::bail!("not refused: {why}") };
