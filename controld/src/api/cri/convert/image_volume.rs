@@ -26,13 +26,15 @@ pub(super) fn of(mount: &cri::Mount, image: &cri::ImageSpec) -> Result<MountImag
     Ok(MountImage { image: image.image.clone(), user_image: image.user_specified_image.clone() })
 }
 
-/// The image as a status shows it. kubelet finds an image in use by its id, which the plan has.
+/// The image as a status shows it. kubelet finds an image in use by its id, which the plan has; since 1.37 a client may also look
+/// for what its pull was answered with, which is the id, too.
 pub(super) fn shown(mount: &Mount, image: &MountImage, plan: &MachinePlan) -> cri::ImageSpec {
     let disk = plan.disks.iter().find(|disk| disk.path == mount.container_path);
     let id = disk.and_then(|disk| disk.source.image()).map(|image| image.id.clone());
     cri::ImageSpec {
-        image: id.unwrap_or_else(|| image.image.clone()),
+        image: id.clone().unwrap_or_else(|| image.image.clone()),
         user_specified_image: image.user_image.clone(),
+        image_ref: id.unwrap_or_default(),
         ..Default::default()
     }
 }

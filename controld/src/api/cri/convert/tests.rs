@@ -266,10 +266,10 @@ fn an_image_volume_is_read_only_and_its_status_has_the_images_id() {
     let of = |container: &Container| {
         let mount = container_status(container, &sandbox().config, None, "").mounts[0].clone();
         let image = mount.image.expect("an image");
-        (mount.readonly, image.image, image.user_specified_image)
+        (mount.readonly, image.image, image.image_ref, image.user_specified_image)
     };
     let user_image = "images.example.com/models".to_owned();
-    assert_eq!(of(&container), (true, "x@1".into(), user_image.clone()));
+    assert_eq!(of(&container), (true, "x@1".into(), String::new(), user_image.clone()));
     container.machine.disks = vec![Disk {
         serial: Serial::of_path("/models"),
         source: DiskSource::Image(DiskImage { id: "sha256:00".into(), ..DiskImage::default() }),
@@ -277,7 +277,7 @@ fn an_image_volume_is_read_only_and_its_status_has_the_images_id() {
         read_only: true,
         options: MountOptions::default(),
     }];
-    assert_eq!(of(&container), (true, "sha256:00".into(), user_image));
+    assert_eq!(of(&container), (true, "sha256:00".into(), "sha256:00".into(), user_image));
 }
 
 #[test]
