@@ -1,10 +1,12 @@
 //! What crictl can ask of a runtime beside a pod's life: filters, forms of output, logs, figures, events and shortcuts, one line each.
 
+use std::collections::BTreeMap;
 use std::fs;
 use std::process::Stdio;
 use std::time::Duration;
 
 use anyhow::{Context as _, Result, ensure};
+use proto::cri::{ListMetricDescriptorsRequest, ListPodSandboxMetricsRequest};
 use serde_json::Value;
 use tests::case::Bed;
 use tests::command::command;
@@ -97,6 +99,24 @@ impl Seen<'_> {
             let (code, all) = self.says(line)?;
             ensure!(code == Some(1) && all.contains(said), "crictl {line}: {code:?}: {all}");
         }
+        self.has_each_metric()
+    }
+
+    /// What critest looks for in a container with too little memory for a machine: each metric that is described has a value, with as
+    /// many labels as it says.
+    fn has_each_metric(&self) -> Result<()> {
+        let cri = &self.node.cri;
+        let request = ListMetricDescriptorsRequest {};
+        let described = cri.call(|mut client| async move { client.list_metric_descriptors(request).await })?;
+        let described: BTreeMap<_, _> =
+            described.descriptors.iter().map(|metric| (&*metric.name, metric.label_keys.len())).collect();
+        let request = ListPodSandboxMetricsRequest {};
+        let pods = cri.call(|mut client| async move { client.list_pod_sandbox_metrics(request).await })?.pod_metrics;
+        let pod = pods.iter().find(|pod| pod.pod_sandbox_id == self.sandbox).context("no metrics of the pod")?;
+        let of_machines = pod.container_metrics.iter().flat_map(|machine| &machine.metrics);
+        let found: BTreeMap<_, _> =
+            pod.metrics.iter().chain(of_machines).map(|metric| (&*metric.name, metric.label_values.len())).collect();
+        ensure!(found == described, "described: {described:?}, found: {found:?}");
         Ok(())
     }
 

@@ -4,6 +4,7 @@
 
 use std::ffi::OsStr;
 use std::fs;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use anyhow::{Context as _, Result, ensure};
@@ -11,7 +12,7 @@ use serde_json::{Value, json};
 use tests::agent_image::tiny_with_agent;
 use tests::case::{Bed, Case};
 use tests::cni;
-use tests::command::{command, finish};
+use tests::command::{command, finish, run as run_program};
 use tests::image_node::RULES;
 use tests::image_server::{Fault, HOST};
 use tests::node::{CRI_SOCKET, Node};
@@ -39,6 +40,7 @@ const WITHOUT_IMAGES: &[&str] = &[
     "PodSandbox runtime should support basic operations on PodSandbox runtime should support stopping PodSandbox",
     "PodSandbox runtime should support basic operations on PodSandbox runtime should support removing PodSandbox",
     "PodSandbox runtime should support basic operations on PodSandbox runtime should support preserving PodSandbox attributes",
+    "PodSandbox runtime should support metrics operations runtime should support returning metrics descriptors",
     "Runtime info runtime should support returning runtime info runtime should return version info",
     "Runtime info runtime should support returning runtime info runtime should return runtime conditions",
     "Idempotence StopPodSandbox should not return an error if not found",
@@ -71,6 +73,9 @@ const WITH_MACHINES: &[&str] = &[
 const IN_GUESTS: &[&str] = &[
     "Container runtime should support basic operations on container runtime should support execSync [Conformance]",
     "Container runtime should support basic operations on container runtime should support execSync with timeout",
+    "Image Volume [Feature:ImageVolume] should return image digest in ContainerStatus mounts",
+    "Image Volume [Feature:ImageVolume] should correctly mount image and enforce read-only",
+    "Image Volume [Feature:ImageVolume] subPath should fail when subPath does not exist in the image",
     "Streaming runtime should support streaming interfaces runtime should support exec with tty=false and stdin=false",
     "Streaming runtime should support streaming interfaces runtime should support exec with tty=true and stdin=true",
     "Streaming runtime should support streaming interfaces runtime should support portforward [Conformance]",
@@ -133,14 +138,31 @@ fn with_machines(bed: &Bed) -> Result<()> {
 
 fn in_guests(bed: &Bed) -> Result<()> {
     let node = Node::configured(bed, "images.regexp_translations = true\nhandlers.virtlet.guest_agent = true")?;
-    let image = node.images.offer("agent.qcow2", &tiny_with_agent(bed)?, Fault::None);
-    translate("^[^/]+/e2e-test-images/nginx(:.*)?$", &format!("http://{HOST}/agent.qcow2"))?;
+    let image = node.images.offer("agent.qcow2", &with_programs(bed, &tiny_with_agent(bed)?)?, Fault::None);
+    let built_in = "^[^/]+/(e2e-test-images/nginx|k8s-staging-cri-tools/test-image-tag)(:.*)?$";
+    translate(built_in, &format!("http://{HOST}/agent.qcow2"))?;
     let images = json!({"defaultTestContainerImage": image, "webServerTestImage": image});
     let handler: &[&OsStr] = &["--runtime-handler".as_ref(), "virtlet".as_ref()];
     run_with(bed, handler, IN_GUESTS, &images)?;
     // Over SPDY until here.
     let sessions: Vec<_> = IN_GUESTS.iter().copied().filter(|spec| spec.starts_with("Streaming")).collect();
     run_with(bed, &["--websocket-exec".as_ref(), "--websocket-portforward".as_ref()], &sessions, &images)
+}
+
+/// The image with what critest looks for in a volume that has it: on its first partition, from which the guest boots, too.
+fn with_programs(bed: &Bed, image: &Path) -> Result<PathBuf> {
+    let with = bed.dir.join("programs.qcow2");
+    let script = format!(
+        "set -e; cd {}; export MTOOLS_SKIP_CHECK=1; qemu-img convert -O raw {} programs.raw; mmd -i programs.raw@@1M ::/bin\n\
+         printf '#!/bin/sh\\nexec ls \"$@\"\\n' >program\n\
+         for name in sh ls; do mcopy -i programs.raw@@1M program ::/bin/$name; done\n\
+         qemu-img convert -O qcow2 programs.raw {}; rm programs.raw",
+        bed.dir.display(),
+        image.display(),
+        with.display(),
+    );
+    run_program(&mut command("/bin/bash", ["-c", &script]))?;
+    Ok(with)
 }
 
 fn of_commands(bed: &Bed) -> Result<()> {

@@ -1,4 +1,4 @@
-//! kubelet's sync loop for one pod, as its `computePodActions` and `killPod` have it (1.36).
+//! kubelet's sync loop for one pod, as its `computePodActions` and `killPod` have it (1.37).
 
 use std::sync::Arc;
 use std::time::Duration;

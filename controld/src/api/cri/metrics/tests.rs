@@ -8,7 +8,7 @@ use crate::hypervisor::cgroup::Counts;
 use crate::hypervisor::process::ProcessDetails;
 use crate::volumes::DiskUsage;
 
-/// What critest 1.36 asks for (`pod_metrics`), as `container_` and these.
+/// What critest 1.37 asks for (`expectedMetricDescriptorNames` less `unimplementedMetricDescriptors`), as `container_` and these.
 const ASKED: &str = "blkio_device_usage_total cpu_cfs_periods_total cpu_cfs_throttled_periods_total
     cpu_cfs_throttled_seconds_total cpu_system_seconds_total cpu_usage_seconds_total cpu_user_seconds_total file_descriptors
     fs_inodes_free fs_inodes_total fs_limit_bytes fs_reads_bytes_total fs_reads_total fs_usage_bytes fs_writes_bytes_total
