@@ -49,13 +49,23 @@ pub(crate) fn cases() -> impl Iterator<Item = Case> {
 
 const CASES: &[Case] = &[
     Case { name: "kubelet::a_static_pod_is_a_machine_until_its_manifest_goes", deadline: DEADLINE, run: static_pod },
+    Case { name: "kubelet::that_of_the_release_before_runs_a_static_pod", deadline: DEADLINE, run: release_before },
     Case { name: "kubelet::a_guest_that_powers_off_is_started_again", deadline: DEADLINE, run: restarted },
 ];
 
 fn static_pod(bed: &Bed) -> Result<()> {
+    runs_a_pod(bed, Kubelet::start)
+}
+
+/// Nodes are upgraded one daemon after the other: an older kubelet beside this controld. All other cases have the newer one.
+fn release_before(bed: &Bed) -> Result<()> {
+    runs_a_pod(bed, Kubelet::start_before)
+}
+
+fn runs_a_pod(bed: &Bed, start: impl FnOnce(&Bed) -> Result<Kubelet>) -> Result<()> {
     let node = Node::start(bed)?;
     let image = node.images.offer("tiny.qcow2", &bed.config.guest("tiny.qcow2")?, Fault::None);
-    let kubelet = Kubelet::start(bed)?;
+    let kubelet = start(bed)?;
     // kubelet has just started, and starts programs.
     let before = World::settled()?;
 

@@ -57,7 +57,15 @@ impl Kubelet {
     /// # Errors
     /// When it was not built, or does not get healthy.
     pub fn configured(bed: &Bed, settings: &Value) -> Result<Self> {
-        Self::start_with(bed, settings, &[])
+        Self::start_with(bed, "kubelet", settings, &[])
+    }
+
+    /// [`Kubelet::start`] of the release before.
+    ///
+    /// # Errors
+    /// When it was not built, or does not get healthy.
+    pub fn start_before(bed: &Bed) -> Result<Self> {
+        Self::start_with(bed, "kubelet-before", &json!({}), &[])
     }
 
     /// Starts kubelet against controld's socket, as a node of a cluster.
@@ -73,10 +81,10 @@ impl Kubelet {
     /// # Errors
     /// When it was not built, or does not get healthy.
     pub fn configured_in(bed: &Bed, cluster: &Cluster, settings: &Value) -> Result<Self> {
-        Self::start_with(bed, settings, &["--kubeconfig", &cluster.admin.to_string_lossy()])
+        Self::start_with(bed, "kubelet", settings, &["--kubeconfig", &cluster.admin.to_string_lossy()])
     }
 
-    fn start_with(bed: &Bed, settings: &Value, more: &[&str]) -> Result<Self> {
+    fn start_with(bed: &Bed, program: &str, settings: &Value, more: &[&str]) -> Result<Self> {
         shield_sysctls(&bed.dir)?;
         // Stands for the node's own interface: kubelet wants an address that is not loopback, and asks DNS without one.
         for line in [
@@ -98,7 +106,7 @@ impl Kubelet {
         fs::write(&config, whole.to_string())?;
         let file = config.to_string_lossy();
         let args = [&["--config", &*file, "--hostname-override", NODE, "--node-ip", NODE_IP, "--v=2"], more].concat();
-        let daemon = Daemon::start("kubelet", bed.config.peer("kubelet")?, args, bed.logs().join("kubelet.log"))?;
+        let daemon = Daemon::start("kubelet", bed.config.peer(program)?, args, bed.logs().join("kubelet.log"))?;
         let mut kubelet = Self { daemon, manifests };
         kubelet.wait_healthy()?;
         Ok(kubelet)

@@ -1,14 +1,16 @@
 #!/bin/bash
 # Builds the real clients, plugins and servers that the tests use, from their published Go modules, once for each version of this
-# folder, and prints the directory that they are in: crictl, critest, kubelet with kubeadm, kube-apiserver with etcd, the rest of a control
-# plane with kubectl, metrics-server, the CNI plugins in cni/, containerd for the benches; from PyPI, Glance, Keystone and the tools of
-# Simple Streams in python/; from suites of Debian, the cloud-init of each in cloud-init/; and from its crate virtiofsd, which Debian 12 has no package of.
+# folder, and prints the directory that they are in: crictl, critest, kubelet with kubeadm and the kubelet of the release before,
+# kube-apiserver with etcd, the rest of a control plane with kubectl, metrics-server, the CNI plugins in
+# cni/, containerd for the benches; from PyPI, Glance, Keystone and the tools of Simple Streams in python/; from suites of Debian, the
+# cloud-init of each in cloud-init/; and from its crate virtiofsd, which Debian 12 has no package of.
 # usage: build.sh [cri|cni|kubelet|apiserver|controllers|metrics|python|cloud-init|virtiofsd|containerd]...   (default: all that tests need;
 #        containerd is for benches)
 #
 # The directory's name is the hash of these files. A part is built aside, kept under the hash of its own recipe and sources, and
-# linked from there: a change of one part builds that one. Two builders wait for each other. Cold on two cores: cri 2 min, cni 10 s, kubelet 5 min, apiserver 3 min, controllers 2 min,
-# metrics 1 min, python 1 min, cloud-init 20 s, virtiofsd 90 s, and 1.5 GB of Go's own caches.
+# linked from there: a change of one part builds that one. Two builders wait for each other. Cold on two cores: cri 2 min,
+# cni 10 s, kubelet 9 min, apiserver 3 min, controllers 2 min, metrics 1 min, python 1 min, cloud-init 20 s, virtiofsd 90 s, and 2 GB of
+# Go's own caches.
 set -euo pipefail
 cd "$(dirname "$0")"
 here=$PWD
@@ -45,11 +47,14 @@ build_cri() {
 build_cni() { # newer than Debian's: spec 1.1
 	(cd cni && go build -trimpath -ldflags='-s -w' -o "$tmp/out/cni/" github.com/containernetworking/plugins/plugins/{main,meta,ipam}/...)
 }
-build_kubelet() { # kubeadm asks kubelet for its version, and goes by its own
-	local version
-	version=$(sed -n 's/^require k8s.io\/kubernetes //p' kubernetes/go.mod)
-	(cd kubernetes && go build -trimpath -ldflags="-s -w -X k8s.io/component-base/version.gitVersion=$version" -o "$tmp/out/" \
-		k8s.io/kubernetes/cmd/{kubeadm,kubelet})
+build_kubelet() { # and that of the release before; each says which it is: kubeadm asks kubelet, and goes by its own
+	local one from version
+	for one in kubernetes/kubeadm kubernetes/kubelet kubernetes-before/kubelet; do
+		from=${one%/*}
+		version=$(sed -n 's/^require k8s.io\/kubernetes //p' "$from/go.mod")
+		(cd "$from" && go build -trimpath -ldflags="-s -w -X k8s.io/component-base/version.gitVersion=$version" \
+			-o "$tmp/out/${one#*/}${from#kubernetes}" "k8s.io/kubernetes/cmd/${one#*/}")
+	done
 }
 build_apiserver() {
 	(cd etcd && go build -trimpath -ldflags='-s -w' -o "$tmp/out/etcd" go.etcd.io/etcd/server/v3)
@@ -80,7 +85,8 @@ build_containerd() { # the newer of the two that benches run beside ours; runc i
 sources() { # PART
 	case $1 in
 	cri) echo cri-tools ;;
-	kubelet | controllers) echo kubernetes ;;
+	kubelet) echo kubernetes kubernetes-before ;;
+	controllers) echo kubernetes ;;
 	apiserver) echo kubernetes etcd ;;
 	metrics) echo metrics-server ;;
 	*) echo "$1" ;;
