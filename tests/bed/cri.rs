@@ -13,6 +13,7 @@ mod functions;
 mod images;
 mod main_command;
 mod sandboxes;
+mod wire;
 
 use tests::case::Case;
 
@@ -29,6 +30,7 @@ pub(crate) fn cases() -> impl Iterator<Item = Case> {
         images::CASES,
         main_command::CASES,
         sandboxes::CASES,
+        wire::CASES,
     ]
     .into_iter()
     .flatten()

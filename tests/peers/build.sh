@@ -1,14 +1,14 @@
 #!/bin/bash
 # Builds the real clients, plugins and servers that the tests use, from their published Go modules, once for each version of this
-# folder, and prints the directory that they are in: crictl, critest, kubelet with kubeadm and the kubelet of the release before,
-# kube-apiserver with etcd, the rest of a control plane with kubectl, metrics-server, the CNI plugins in
+# folder, and prints the directory that they are in: crictl, critest, kubelet with kubeadm and the kubelet of the release before, the CRI
+# that kubelet speaks as cri-api.txt, kube-apiserver with etcd, the rest of a control plane with kubectl, metrics-server, the CNI plugins in
 # cni/, containerd for the benches; from PyPI, Glance, Keystone and the tools of Simple Streams in python/; from suites of Debian, the
 # cloud-init of each in cloud-init/; and from its crate virtiofsd, which Debian 12 has no package of.
-# usage: build.sh [cri|cni|kubelet|apiserver|controllers|metrics|python|cloud-init|virtiofsd|containerd]...   (default: all that tests need;
+# usage: build.sh [cri|cri-api|cni|kubelet|apiserver|controllers|metrics|python|cloud-init|virtiofsd|containerd]...   (default: all that tests need;
 #        containerd is for benches)
 #
 # The directory's name is the hash of these files. A part is built aside, kept under the hash of its own recipe and sources, and
-# linked from there: a change of one part builds that one. Two builders wait for each other. Cold on two cores: cri 2 min,
+# linked from there: a change of one part builds that one. Two builders wait for each other. Cold on two cores: cri 2 min, cri-api 30 s,
 # cni 10 s, kubelet 9 min, apiserver 3 min, controllers 2 min, metrics 1 min, python 1 min, cloud-init 20 s, virtiofsd 90 s, and 2 GB of
 # Go's own caches.
 set -euo pipefail
@@ -25,6 +25,7 @@ last() { # PART: what is moved into place last: a program, or a directory with a
 	cri) echo critest ;;
 	cni) echo cni/vrf ;;
 	kubelet) echo kubelet ;;
+	cri-api) echo cri-api.txt ;;
 	apiserver) echo kube-apiserver ;;
 	controllers) echo kubectl ;;
 	metrics) echo metrics-server ;;
@@ -32,7 +33,7 @@ last() { # PART: what is moved into place last: a program, or a directory with a
 	cloud-init) echo cloud-init ;;
 	virtiofsd) echo virtiofsd ;;
 	containerd) echo containerd ;;
-	*) echo "build.sh: no part \`$1\`: cri, cni, kubelet, apiserver, controllers, metrics, python, cloud-init, virtiofsd or containerd" >&2; exit 64 ;;
+	*) echo "build.sh: no part \`$1\`: cri, cri-api, cni, kubelet, apiserver, controllers, metrics, python, cloud-init, virtiofsd or containerd" >&2; exit 64 ;;
 	esac
 }
 # Each PART's recipe runs in a copy of this folder: go rewrites go.mod and go.sum when it feels like it. It reads only what is
@@ -55,6 +56,10 @@ build_kubelet() { # and that of the release before; each says which it is: kubea
 		(cd "$from" && go build -trimpath -ldflags="-s -w -X k8s.io/component-base/version.gitVersion=$version" \
 			-o "$tmp/out/${one#*/}${from#kubernetes}" "k8s.io/kubernetes/cmd/${one#*/}")
 	done
+}
+build_cri-api() { # by the modules of kubelet: what it prints is what kubelet speaks
+	cp kubernetes/go.* cri-api/
+	(cd cri-api && go run -trimpath . >"$tmp/out/cri-api.txt")
 }
 build_apiserver() {
 	(cd etcd && go build -trimpath -ldflags='-s -w' -o "$tmp/out/etcd" go.etcd.io/etcd/server/v3)
@@ -86,6 +91,7 @@ sources() { # PART
 	case $1 in
 	cri) echo cri-tools ;;
 	kubelet) echo kubernetes kubernetes-before ;;
+	cri-api) echo cri-api kubernetes ;;
 	controllers) echo kubernetes ;;
 	apiserver) echo kubernetes etcd ;;
 	metrics) echo metrics-server ;;
@@ -101,7 +107,7 @@ part() { # PART: where it is kept
 }
 
 missing=
-for part in "${@:-cri cni kubelet apiserver controllers metrics python cloud-init virtiofsd}"; do
+for part in "${@:-cri cri-api cni kubelet apiserver controllers metrics python cloud-init virtiofsd}"; do
 	for one in $part; do
 		program=$(last "$one")
 		[ -e "$out/$program" ] || missing="$missing $one"
