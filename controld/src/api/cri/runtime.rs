@@ -169,18 +169,17 @@ impl RuntimeService for Runtime {
             });
             info.insert("virtlet".into(), facts.to_string());
         }
-        let handlers = std::iter::once(String::new()).chain(self.uses.config.handler_names());
-        let features = |name: &str| RuntimeHandlerFeatures {
-            recursive_read_only_mounts: true,
-            mount_options: are_held(&self.uses.config.handler(name).defaults),
-            ..Default::default()
-        };
-        let runtime_handlers = handlers.map(|name| RuntimeHandler { features: Some(features(&name)), name }).collect();
+        let handlers: Vec<_> = std::iter::once(String::new()).chain(self.uses.config.handler_names()).collect();
+        // Of those that hold none, a container with options is refused, and the options named.
+        let mount_options = handlers.iter().any(|name| are_held(&self.uses.config.handler(name).defaults));
+        let features = RuntimeHandlerFeatures { recursive_read_only_mounts: true, ..Default::default() };
+        let runtime_handlers =
+            handlers.into_iter().map(|name| RuntimeHandler { name, features: Some(features) }).collect();
         Ok(Response::new(StatusResponse {
             status: Some(RuntimeStatus { conditions: self.conditions().await }),
             info,
             runtime_handlers,
-            features: Some(RuntimeFeatures::default()),
+            features: Some(RuntimeFeatures { mount_options, ..Default::default() }),
         }))
     }
 

@@ -15,6 +15,8 @@ const MIN: &str = "memory.min";
 /// From how many bytes on the kernel takes memory back and has threads wait that ask for more. QEMU has little to give back, and a vCPU that
 /// waits is a guest that stands still: a machine has its limit alone.
 const HIGH: &str = "memory.high";
+/// Bytes that the kernel takes only when it finds nothing else to take.
+const LOW: &str = "memory.low";
 /// What stands there for no limit.
 const MAX: &str = "max";
 
@@ -40,7 +42,7 @@ pub(super) fn told(resources: &Resources) -> HashMap<String, String> {
 /// The files that a machine is not held to, with what they would say.
 pub(crate) fn unheeded(unified: &HashMap<String, String>) -> Vec<String> {
     let is_heeded = |(file, value): &(&String, &String)| {
-        matches!(file.as_str(), SWAP | MIN) || (*file == HIGH && value.trim() == MAX)
+        matches!((file.as_str(), value.trim()), (SWAP | MIN, _) | (HIGH, MAX) | (LOW, "0"))
     };
     let files = unified.iter().filter(|file| !is_heeded(file));
     let mut said: Vec<_> = files.map(|(file, value)| format!("{file}={value}")).collect();
@@ -74,6 +76,6 @@ mod tests {
     fn what_a_machine_is_not_held_to_is_told() {
         let said = files(&[(SWAP, "0"), (MIN, "1"), (HIGH, "2"), ("memory.oom.group", "1")]);
         assert_eq!(unheeded(&said), ["memory.high=2", "memory.oom.group=1"]);
-        assert!(unheeded(&files(&[(HIGH, "max")])).is_empty(), "it is how kubelet takes its own word back");
+        assert!(unheeded(&files(&[(HIGH, "max"), (LOW, "0")])).is_empty(), "it is how kubelet takes its own word back");
     }
 }
