@@ -191,6 +191,12 @@ impl Watch {
         }
     }
 
+    /// Whether something tells of changes; else it is looked.
+    #[must_use]
+    pub const fn is_told(&self) -> bool {
+        self.told.is_some()
+    }
+
     /// Whether the last thing that happened to a file was that its writer closed it. Where nothing tells, that is not known.
     #[must_use]
     pub fn writer_closed(&self, name: impl AsRef<OsStr>) -> bool {

@@ -94,13 +94,13 @@ async fn run(
         (copy, copied) = off_reactor(copy, |copy| copy.advance(false)).await;
         report(copy.log_path(), failing, &copied);
         failing = copied.is_err();
-        stand_in.heed(names.first().is_some_and(|name| watch.writer_closed(name)));
+        stand_in.heed(watch.is_told().then(|| names.first().is_some_and(|name| watch.writer_closed(name))));
         let command = tokio::select! {
             // What is printed while nothing can be written is no reason to try.
             () = watch.changed(), if !failing => continue,
             () = tokio::time::sleep(RETRY), if failing => continue,
             () = stand_in.due() => {
-                stand_in.look().await;
+                stand_in.go_on();
                 continue;
             }
             command = inbox.recv() => command,

@@ -16,6 +16,7 @@ use tokio::sync::broadcast::error::RecvError;
 use tokio::sync::{Mutex, broadcast, mpsc};
 
 use self::line::{Ends, Line, LineError};
+use super::scribe::Writers;
 use crate::config::Config;
 
 /// Bytes of input that are taken at once.
@@ -26,6 +27,7 @@ const INPUT_CHUNK: usize = 4096;
 pub struct Consoles {
     dir: PathBuf,
     lines: Mutex<HashMap<String, Line>>,
+    writers: Writers,
 }
 
 /// Directory of the consoles' sockets.
@@ -45,10 +47,15 @@ impl Consoles {
 
     /// Consoles whose sockets are in `dir`.
     pub(super) fn of(dir: PathBuf) -> Self {
-        Self { dir, lines: Mutex::default() }
+        Self { dir, lines: Mutex::default(), writers: Writers::default() }
     }
 
-    /// What a console prints from now on, until its machine ends; `None` if it has. Who does not keep up misses output.
+    /// Who else writes their logs.
+    pub(super) const fn writers(&self) -> &Writers {
+        &self.writers
+    }
+
+    /// What a console prints from now on, until its machine ends; `None` if it cannot be heard. Who does not keep up misses output.
     pub(super) async fn listen(&self, id: &str) -> Option<broadcast::Receiver<Bytes>> {
         self.join(id).await.ok().map(|ends| ends.output)
     }

@@ -2,25 +2,34 @@
 //!
 //! QEMU gives what a console prints to virtlogd by a pipe that both have had since the machine's start. A virtlogd that was killed has no
 //! successor there (one that is upgraded hands its pipes on): for as long as it runs, QEMU drops what the pipe does not take. The console's
-//! socket has all of it, too. So a [`Scribe`] joins the console there, as clients do that are attached, and writes the log as virtlogd
-//! would: who reads it sees no difference. What the guest prints between the end of virtlogd and that is lost.
+//! socket has all of it, too. So a [`Scribe`] joins the console there, as clients do that are attached, and writes the log in the form that
+//! virtlogd gives it by default. What the guest prints between the end of virtlogd and that is lost.
 //!
-//! The follower of the log tells when a writer has closed it. Whether another has it open is looked up in `/proc`: virtlogd also
-//! closes a log that has grown, for a new one, and libvirt may have been told to let QEMU itself write (`stdio_handler` of qemu.conf).
+//! The follower of the log tells when a writer has closed it ([`StandIn`]). Whether another has it open stands in `/proc`: virtlogd also
+//! closes a log that has grown, for a new one, and libvirt may have been told to let QEMU itself write (`stdio_handler` of qemu.conf). So
+//! it is looked twice before a scribe writes, and again while it does: it never writes beside another for long.
+//!
+//! Nobody waits for a look: it has a task of its own, with a deadline, and all machines share one.
 
+use std::collections::HashSet;
+use std::ffi::OsString;
 use std::fs::{self, File, OpenOptions};
 use std::future;
 use std::io::{self, Write as _};
-use std::os::unix::fs::{MetadataExt as _, OpenOptionsExt as _};
+use std::os::unix::fs::OpenOptionsExt as _;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
+use bytes::Bytes;
 use common::off_reactor;
+use procfs::ProcError;
 use procfs::process::{FDPermissions, FDTarget, Process, all_processes};
 use tokio::sync::broadcast::error::RecvError;
+use tokio::sync::{Mutex, broadcast};
 use tokio::task::JoinSet;
-use tokio::time::{Instant, sleep_until};
+use tokio::time::{Instant, sleep, sleep_until, timeout};
 use tracing::Instrument as _;
 
 use super::SERIAL_LOG;
@@ -28,7 +37,13 @@ use super::hub::Consoles;
 
 /// By then virtlogd has opened the next log, if it has closed one that had grown.
 const ROTATION: Duration = Duration::from_secs(1);
-/// Size of a log, and predecessors of it that are kept: virtlogd's own (`max_size` and `max_backups` of virtlogd.conf).
+/// When it is looked again: after a look that failed, and where nothing tells that a log was closed.
+const AGAIN: Duration = Duration::from_secs(60);
+/// A look at all processes takes milliseconds.
+const LOOK_DEADLINE: Duration = Duration::from_secs(20);
+/// For so long a look is good for all machines, which may lose their virtlogd at once.
+const FRESH: Duration = Duration::from_millis(500);
+/// Size of a log, and predecessors of it that are kept: virtlogd's own by default (`max_size` and `max_backups` of virtlogd.conf).
 const MAX: u64 = 2 << 20;
 const KEPT: usize = 3;
 
@@ -48,14 +63,24 @@ pub(super) struct StandIn {
     is_closed: bool,
     /// When it is looked whether the log has a writer.
     look: Option<Instant>,
-    writing: JoinSet<()>,
+    /// At most one: it looks, and writes if nobody else does. Its end says whether to look again.
+    task: JoinSet<bool>,
+    is_writing: Arc<AtomicBool>,
 }
+
+/// Which consoles' logs other processes have open to write them, by the name of the log's directory: a virtlogd with another root may have
+/// another path to it.
+#[derive(Debug, Default)]
+pub(super) struct Writers(Mutex<Option<(Instant, Written)>>);
+
+type Written = Arc<HashSet<OsString>>;
 
 /// A log in the form of virtlogd's.
 #[derive(Debug)]
 struct Log {
     path: PathBuf,
-    file: File,
+    /// `None` if it could not be made anew.
+    file: Option<File>,
     len: u64,
 }
 
@@ -66,41 +91,59 @@ impl StandIn {
     /// its log without a writer.
     pub(super) fn new(scribe: Option<Scribe>, is_running: bool) -> Self {
         let look = (is_running && scribe.is_some()).then(Instant::now);
-        Self { scribe, is_closed: false, look, writing: JoinSet::new() }
+        Self { scribe, is_closed: false, look, task: JoinSet::new(), is_writing: Arc::default() }
     }
 
-    /// Whether the last thing that happened to the log was that its writer closed it.
-    pub(super) fn heed(&mut self, is_closed: bool) {
-        if is_closed == self.is_closed || self.scribe.is_none() || !self.writing.is_empty() {
+    /// Whether the last thing that happened to the log was that its writer closed it; `None` where nothing tells.
+    pub(super) fn heed(&mut self, is_closed: Option<bool>) {
+        if self.scribe.is_none() || !self.task.is_empty() {
             return;
         }
-        self.is_closed = is_closed;
-        self.look = is_closed.then(|| Instant::now() + ROTATION);
-    }
-
-    /// Ends when it is time to [`Self::look`].
-    pub(super) async fn due(&self) {
-        match self.look {
-            Some(at) => sleep_until(at).await,
-            None => future::pending().await,
+        match is_closed {
+            None => drop(self.look.get_or_insert_with(|| Instant::now() + AGAIN)),
+            Some(is_closed) if is_closed != self.is_closed => {
+                self.is_closed = is_closed;
+                self.look = is_closed.then(Instant::now);
+            }
+            Some(_) => {}
         }
     }
 
-    /// Has the scribe write if nobody else does.
-    pub(super) async fn look(&mut self) {
+    /// Ends when there is something to [`Self::go_on`] with.
+    pub(super) async fn due(&mut self) {
+        let look = self.look;
+        let time = async {
+            match look {
+                Some(at) => sleep_until(at).await,
+                None => future::pending().await,
+            }
+        };
+        tokio::select! {
+            () = time => {}
+            // An empty set says so at once.
+            Some(ended) = self.task.join_next() => {
+                self.look = ended.unwrap_or(true).then(|| Instant::now() + AGAIN);
+            }
+        }
+    }
+
+    /// Begins a look whose time has come. Never waits.
+    pub(super) fn go_on(&mut self) {
+        let Some(scribe) = self.scribe.clone().filter(|_| self.look.is_some_and(|at| at <= Instant::now())) else {
+            return;
+        };
         self.look = None;
-        let Some(scribe) = self.scribe.clone() else { return };
-        let log = scribe.dir.join(SERIAL_LOG);
-        match off_reactor(move || has_writer(&log)).await {
-            Ok(true) => {}
-            Ok(false) => drop(self.writing.spawn(async move { scribe.write().await }.in_current_span())),
-            Err(error) => tracing::debug!(%error, "not known whether a console's log has a writer"),
-        }
+        self.is_writing.store(false, Ordering::Relaxed);
+        let is_writing = self.is_writing.clone();
+        self.task.spawn(async move { scribe.stand_in(&is_writing).await }.in_current_span());
     }
 
     /// Ends when all is written that the machine, which has ended, has printed.
     pub(super) async fn written(&mut self) {
-        while self.writing.join_next().await.is_some() {}
+        if self.is_writing.load(Ordering::Relaxed) {
+            while self.task.join_next().await.is_some() {}
+        }
+        self.task.abort_all();
     }
 }
 
@@ -113,23 +156,59 @@ impl Scribe {
         Self { consoles, machine, dir }
     }
 
-    /// Writes until the machine ends.
-    async fn write(self) {
-        let Some(mut output) = self.consoles.listen(&self.machine).await else { return };
+    /// Writes if nobody else does, until the machine ends or somebody does; whether to look again.
+    async fn stand_in(self, is_writing: &AtomicBool) -> bool {
+        match self.has_none().await {
+            Ok(true) => {}
+            Ok(false) => return false,
+            Err(error) => {
+                tracing::warn!(machine = self.machine, %error, "not known whether virtlogd writes this console's log");
+                return true;
+            }
+        }
+        // A machine that has just ended has no console either.
+        let Some(output) = self.consoles.listen(&self.machine).await else { return true };
+        is_writing.store(true, Ordering::Relaxed);
         tracing::warn!(machine = self.machine, "virtlogd does not write this console's log any more; controld does");
         let path = self.dir.join(SERIAL_LOG);
-        let mut log = match off_reactor(move || Log::open(path)).await {
-            Ok(log) => log,
-            Err(error) => return tracing::warn!(machine = self.machine, %error, "log of a console not opened"),
-        };
+        match off_reactor(move || Log::open(path)).await {
+            Ok(log) => self.write(output, log).await,
+            Err(error) => tracing::warn!(machine = self.machine, %error, "log of a console not opened"),
+        }
+        true
+    }
+
+    /// Whether the log has no writer, and that is no moment of a rotation.
+    async fn has_none(&self) -> io::Result<bool> {
+        if self.has_writer().await? {
+            return Ok(false);
+        }
+        sleep(ROTATION).await;
+        Ok(!self.has_writer().await?)
+    }
+
+    async fn write(&self, mut output: broadcast::Receiver<Bytes>, mut log: Log) {
+        let (mut lost, mut failed, mut look) = (0, None, Instant::now() + ROTATION);
         loop {
-            let printed = match output.recv().await {
-                Ok(printed) => printed,
-                Err(RecvError::Lagged(chunks)) => {
-                    tracing::warn!(machine = self.machine, chunks, "output of a console was lost");
+            let printed = tokio::select! {
+                printed = output.recv() => printed,
+                () = sleep_until(look) => {
+                    if self.has_writer().await.unwrap_or_default() {
+                        tracing::warn!(machine = self.machine, "another process writes this console's log; controld leaves it to that");
+                        break;
+                    }
+                    look = Instant::now() + AGAIN;
                     continue;
                 }
-                Err(RecvError::Closed) => return,
+            };
+            let printed = match printed {
+                Ok(printed) => printed,
+                // The guest prints faster than the disk takes it.
+                Err(RecvError::Lagged(chunks)) => {
+                    lost += chunks;
+                    continue;
+                }
+                Err(RecvError::Closed) => break,
             };
             let written;
             (log, written) = off_reactor(move || {
@@ -138,10 +217,75 @@ impl Scribe {
             })
             .await;
             // As virtlogd does, it goes on with what comes next: a disk that is full gets room again.
-            if let Err(error) = written {
-                tracing::debug!(machine = self.machine, %error, "output of a console not written");
-            }
+            failed = failed.or(written.err());
         }
+        if lost > 0 || failed.is_some() {
+            let error = failed.map(|error| error.to_string());
+            tracing::warn!(machine = self.machine, chunks = lost, error, "output of a console was lost");
+        }
+    }
+
+    async fn has_writer(&self) -> io::Result<bool> {
+        let written = self.consoles.writers().now().await?;
+        Ok(self.dir.file_name().is_some_and(|name| written.contains(name)))
+    }
+}
+
+// === impl Writers ===
+
+impl Writers {
+    /// As of now, or of a moment ago.
+    async fn now(&self) -> io::Result<Written> {
+        let mut known = self.0.lock().await;
+        if let Some((_, written)) = known.as_ref().filter(|(at, _)| at.elapsed() < FRESH) {
+            return Ok(written.clone());
+        }
+        let look = timeout(LOOK_DEADLINE, off_reactor(written_by_others)).await;
+        let written = Arc::new(look.map_err(|_elapsed| io::Error::from(io::ErrorKind::TimedOut))??);
+        *known = Some((Instant::now(), written.clone()));
+        Ok(written)
+    }
+}
+
+/// The consoles' logs that other processes have open to write them. Only names are read, in `/proc`: the files of a pod may be of a file
+/// system that never answers.
+fn written_by_others() -> io::Result<HashSet<OsString>> {
+    let own = i32::try_from(std::process::id()).ok();
+    let mut written = HashSet::new();
+    for process in all_processes().map_err(io::Error::other)? {
+        let Some(process) = unless_gone(process)? else { continue };
+        if Some(process.pid) == own {
+            continue;
+        }
+        written.extend(written_by(&process)?);
+    }
+    Ok(written)
+}
+
+fn written_by(process: &Process) -> io::Result<Vec<OsString>> {
+    let Some(open) = unless_gone(process.fd())? else { return Ok(Vec::new()) };
+    let mut logs = Vec::new();
+    for fd in open {
+        let Some(fd) = unless_gone(fd)? else { continue };
+        let is_writer = fd.mode().contains(FDPermissions::WRITE);
+        if let FDTarget::Path(path) = fd.target
+            && is_writer
+            && path.file_name().is_some_and(|name| name == SERIAL_LOG)
+            && let Some(dir) = path.parent().and_then(Path::file_name)
+        {
+            logs.push(dir.to_owned());
+        }
+    }
+    Ok(logs)
+}
+
+/// A process that has ended meanwhile writes nothing.
+fn unless_gone<T>(found: Result<T, ProcError>) -> io::Result<Option<T>> {
+    match found {
+        Ok(found) => Ok(Some(found)),
+        Err(ProcError::NotFound(_)) => Ok(None),
+        Err(ProcError::Io(error, _)) if error.raw_os_error() == Some(libc::ESRCH) => Ok(None),
+        Err(error) => Err(io::Error::other(error)),
     }
 }
 
@@ -149,70 +293,86 @@ impl Scribe {
 
 impl Log {
     fn open(path: PathBuf) -> io::Result<Self> {
-        let file = OpenOptions::new().append(true).create(true).mode(0o600).open(&path)?;
-        let len = file.metadata()?.len();
-        Ok(Self { path, file, len })
+        let mut log = Self { path, file: None, len: 0 };
+        log.reopen()?;
+        Ok(log)
     }
 
     fn append(&mut self, bytes: &[u8]) -> io::Result<()> {
         if self.len >= MAX {
             self.rotate()?;
         }
-        self.file.write_all(bytes)?;
-        self.len += bytes.len() as u64;
+        if self.file.is_none() {
+            self.reopen()?;
+        }
+        if let Some(file) = &mut self.file {
+            file.write_all(bytes)?;
+            self.len += bytes.len() as u64;
+        }
         Ok(())
     }
 
-    /// Every predecessor moves up, the oldest goes, and the log is a new file.
+    fn reopen(&mut self) -> io::Result<()> {
+        let file = OpenOptions::new().append(true).create(true).mode(0o600).open(&self.path)?;
+        self.len = file.metadata()?.len();
+        self.file = Some(file);
+        Ok(())
+    }
+
+    /// Every predecessor moves up, the oldest goes, and the log is to be a new file.
     fn rotate(&mut self) -> io::Result<()> {
-        let numbered = |n: usize| PathBuf::from(format!("{}.{n}", self.path.display()));
         for n in (1..KEPT).rev() {
-            match fs::rename(numbered(n - 1), numbered(n)) {
+            match fs::rename(numbered(&self.path, n - 1), numbered(&self.path, n)) {
                 Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
                 _moved_or_absent => {}
             }
         }
-        fs::rename(&self.path, numbered(0))?;
-        *self = Self::open(std::mem::take(&mut self.path))?;
+        fs::rename(&self.path, numbered(&self.path, 0))?;
+        (self.file, self.len) = (None, 0);
         Ok(())
     }
 }
 
-/// Whether another process has a file open to write it.
-fn has_writer(path: &Path) -> io::Result<bool> {
-    let file = fs::metadata(path)?;
-    let is_it = |process: &Process, fd: i32| {
-        let found = fs::metadata(format!("/proc/{}/fd/{fd}", process.pid));
-        found.is_ok_and(|found| (found.dev(), found.ino()) == (file.dev(), file.ino()))
-    };
-    let own = i32::try_from(std::process::id()).ok();
-    // One that ends meanwhile writes nothing.
-    let mut others: Vec<_> = all_processes().map_err(io::Error::other)?.filter_map(Result::ok).collect();
-    others.retain(|process| Some(process.pid) != own);
-    // Mostly it is virtlogd, and then nobody else has to be looked at.
-    others.sort_by_cached_key(|process| process.stat().map_or(true, |stat| stat.comm != "virtlogd"));
-    Ok(others.iter().any(|process| {
-        let open = process.fd().into_iter().flatten().filter_map(Result::ok);
-        let mut written = open.filter(|fd| fd.mode().contains(FDPermissions::WRITE));
-        written.any(|fd| matches!(fd.target, FDTarget::Path(_)) && is_it(process, fd.fd))
-    }))
+fn numbered(log: &Path, n: usize) -> PathBuf {
+    let mut name = log.as_os_str().to_owned();
+    name.push(format!(".{n}"));
+    name.into()
 }
 
 #[cfg(test)]
 mod tests {
-    use std::process::{Command, Stdio};
+    use std::process::{Child, Command, Stdio};
 
     use tokio::io::AsyncWriteExt as _;
     use tokio::net::UnixListener;
 
     use super::*;
 
+    /// A directory of a name that no other test's has, with a log.
+    fn console() -> tempfile::TempDir {
+        let dir = tempfile::tempdir().expect("tempdir");
+        fs::write(dir.path().join(SERIAL_LOG), "by virtlogd\n").expect("written");
+        dir
+    }
+
+    fn scribe(dir: &Path) -> Scribe {
+        Scribe::new(Arc::new(Consoles::of(dir.to_owned())), "vm".into(), dir.to_owned())
+    }
+
+    fn virtlogd(dir: &Path) -> Child {
+        let log = OpenOptions::new().append(true).open(dir.join(SERIAL_LOG)).expect("opens");
+        Command::new("cat").stdin(Stdio::piped()).stdout(log).spawn().expect("starts")
+    }
+
+    fn end(mut child: Child) {
+        child.kill().expect("killed");
+        child.wait().expect("ended");
+    }
+
     #[test]
     fn a_log_grows_and_moves_up_as_virtlogds() {
-        let dir = tempfile::tempdir().expect("tempdir");
-        let path = dir.path().join(SERIAL_LOG);
-        fs::write(&path, "by virtlogd\n").expect("written");
-        let mut log = Log::open(path).expect("opens");
+        let dir = console();
+        let mut log = Log::open(dir.path().join(SERIAL_LOG)).expect("opens");
         let chunk = |n: u8| vec![b'0' + n; 1 << 20];
         for n in 0..9 {
             log.append(&chunk(n)).expect("appends");
@@ -223,54 +383,85 @@ mod tests {
     }
 
     #[test]
-    fn who_writes_a_file_is_found_by_the_file() {
-        let dir = tempfile::tempdir().expect("tempdir");
-        let path = dir.path().join("log");
-        let file = File::create(&path).expect("made");
-        assert!(!has_writer(&path).expect("looked"), "this process does not count");
-        let mut writer = Command::new("cat").stdin(Stdio::piped()).stdout(file).spawn().expect("starts");
-        assert!(has_writer(&path).expect("looked"));
-        let moved = dir.path().join("log.0");
-        fs::rename(&path, &moved).expect("moved");
-        assert!(has_writer(&moved).expect("looked"), "by any name");
-        writer.kill().expect("killed");
-        writer.wait().expect("ended");
-        assert!(!has_writer(&moved).expect("looked"));
+    fn a_log_that_cannot_be_made_anew_is_made_later() {
+        let dir = console();
+        let path = dir.path().join(SERIAL_LOG);
+        let mut log = Log::open(path.clone()).expect("opens");
+        log.append(&vec![b'x'; 2 << 20]).expect("appends");
+        log.rotate().expect("moved up");
+        // In its place stands what cannot be opened to write.
+        fs::create_dir(&path).expect("made");
+        for _ in 0..2 {
+            log.append(b"lost\n").expect_err("no file");
+        }
+        fs::remove_dir(&path).expect("removed");
+        log.append(b"there again\n").expect("appends");
+        assert_eq!(fs::read_to_string(&path).expect("log"), "there again\n");
+        assert!(dir.path().join("serial.log.0").exists() && !dir.path().join("serial.log.1").exists());
+    }
+
+    #[test]
+    fn who_writes_a_log_is_found_by_its_directory() {
+        let dir = console();
+        let is_written = || written_by_others().expect("looked").contains(dir.path().file_name().expect("name"));
+        let _own = OpenOptions::new().append(true).open(dir.path().join(SERIAL_LOG)).expect("opens");
+        assert!(!is_written(), "this process does not count");
+        let virtlogd = virtlogd(dir.path());
+        assert!(is_written());
+        end(virtlogd);
+        assert!(!is_written());
     }
 
     #[tokio::test]
     async fn what_a_console_prints_is_written_until_its_machine_ends() {
-        let dir = tempfile::tempdir().expect("tempdir");
+        let dir = console();
         let qemu = UnixListener::bind(dir.path().join("vm.sock")).expect("binds");
-        fs::write(dir.path().join(SERIAL_LOG), "by virtlogd\n").expect("written");
-        let scribe = Scribe::new(Arc::new(Consoles::of(dir.path().to_owned())), "vm".into(), dir.path().to_owned());
-        let mut stand_in = StandIn::new(Some(scribe), true);
-        stand_in.heed(false);
+        let mut stand_in = StandIn::new(Some(scribe(dir.path())), true);
+        stand_in.heed(Some(false));
         stand_in.due().await;
-        stand_in.look().await;
+        stand_in.go_on();
         let (mut guest, _) = qemu.accept().await.expect("accepts");
         guest.write_all(b"by the guest\n").await.expect("prints");
-        drop(guest);
-        stand_in.written().await;
+        drop((guest, qemu));
+        assert!(stand_in.task.join_next().await.expect("a task").expect("no panic"), "to be looked at again");
         let log = fs::read_to_string(dir.path().join(SERIAL_LOG)).expect("log");
         assert_eq!(log, "by virtlogd\nby the guest\n");
     }
 
     #[tokio::test]
-    async fn a_log_that_is_rotated_is_left_to_its_writer() {
-        let dir = tempfile::tempdir().expect("tempdir");
-        let scribe = Scribe::new(Arc::new(Consoles::of(dir.path().to_owned())), "vm".into(), dir.path().to_owned());
-        let mut stand_in = StandIn::new(Some(scribe), false);
+    async fn a_log_with_a_writer_is_left_to_it() {
+        let dir = console();
+        let mut stand_in = StandIn::new(Some(scribe(dir.path())), false);
         assert_eq!(stand_in.look, None);
-        stand_in.heed(true);
-        assert!(stand_in.look.is_some_and(|at| at > Instant::now()));
-        stand_in.heed(false);
+        stand_in.heed(Some(true));
+        assert!(stand_in.look.is_some());
+        stand_in.heed(Some(false));
         assert_eq!(stand_in.look, None, "it is written to");
-        let file = File::create(dir.path().join(SERIAL_LOG)).expect("made");
-        let mut virtlogd = Command::new("cat").stdin(Stdio::piped()).stdout(file).spawn().expect("starts");
-        stand_in.look().await;
-        assert!(stand_in.writing.is_empty());
-        virtlogd.kill().expect("killed");
-        virtlogd.wait().expect("ended");
+        stand_in.heed(None);
+        assert!(stand_in.look.is_some_and(|at| at > Instant::now()), "where nothing tells, it is looked now and then");
+        let virtlogd = virtlogd(dir.path());
+        assert!(!scribe(dir.path()).stand_in(&AtomicBool::default()).await, "not to be looked at again");
+        end(virtlogd);
+    }
+
+    #[tokio::test]
+    async fn a_scribe_leaves_the_log_to_another_writer() {
+        let dir = console();
+        let (printed, output) = broadcast::channel(8);
+        let virtlogd = virtlogd(dir.path());
+        let log = Log::open(dir.path().join(SERIAL_LOG)).expect("opens");
+        scribe(dir.path()).write(output, log).await;
+        drop(printed);
+        end(virtlogd);
+    }
+
+    #[tokio::test]
+    async fn the_end_of_a_machine_does_not_wait_for_a_look() {
+        let dir = console();
+        let mut stand_in = StandIn::new(Some(scribe(dir.path())), true);
+        stand_in.go_on();
+        let began = Instant::now();
+        stand_in.written().await;
+        assert!(began.elapsed() < ROTATION, "{:?}", began.elapsed());
     }
 }
