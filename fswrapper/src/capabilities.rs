@@ -29,12 +29,17 @@ pub(crate) struct CapabilitiesError {
     source: io::Error,
 }
 
-/// What is answered to libvirt, which started this program by `invoked`: what virtiofsd says, if that is the link beside what a
-/// share is described by. A controld of an earlier release makes no such link.
-pub(crate) fn answer(invoked: &OsStr) -> Result<Vec<u8>, CapabilitiesError> {
-    match Path::new(invoked).parent().map(Share::read) {
-        Some(Ok(Share { virtiofsd, .. })) => ask(&virtiofsd, DEADLINE),
-        Some(Err(_)) | None => Ok(OWN.to_vec()),
+/// What libvirt is answered. `invoked` is how this program was called. If that is the link in a share's directory, which libvirt has from
+/// the domain, the real virtiofsd is asked; else, as for a domain of an earlier release, this program answers for itself. So it does for a
+/// virtiofsd that does not answer, which may still share; why it did not is a line on stderr.
+pub(crate) fn answer(invoked: &OsStr) -> (Vec<u8>, Option<CapabilitiesError>) {
+    // Found by `PATH` it has no directory: what describes a share in the current one is anybody's.
+    let link = Some(Path::new(invoked)).filter(|invoked| invoked.is_absolute());
+    let share = link.and_then(Path::parent).and_then(|dir| Share::read(dir).ok());
+    match share.map(|Share { virtiofsd, .. }| ask(&virtiofsd, DEADLINE)) {
+        Some(Ok(said)) => (said, None),
+        Some(Err(error)) => (OWN.to_vec(), Some(error)),
+        None => (OWN.to_vec(), None),
     }
 }
 
@@ -115,7 +120,8 @@ mod tests {
     #[test]
     fn without_a_description_it_answers_for_itself() {
         for invoked in ["fswrapper", "/", "", "/nowhere/fswrapper"] {
-            assert_eq!(answer(OsStr::new(invoked)).expect("answers"), OWN, "{invoked}");
+            let (said, trouble) = answer(OsStr::new(invoked));
+            assert!(said == OWN && trouble.is_none(), "{invoked}");
         }
     }
 }

@@ -6,7 +6,8 @@
 //! the node, and nothing has to be undone: however it ends, its mounts end with it. libvirt, which is root, starts and ends
 //! it with the VM; `controld` needs no capability for that.
 //!
-//! libvirt first asks what its virtiofsd can, by `--print-capabilities`: the real one is asked, and what it says is passed on.
+//! libvirt first asks what its virtiofsd can, by `--print-capabilities`: the real one is asked, and what it says is passed on. Where that
+//! is nothing of use, this program answers for itself, with a line on stderr.
 //!
 //! Invariants: one thread; no descriptor is touched; a failure is one line on stderr, `fswrapper[CODE]: what: why`, which libvirt
 //! puts into a log that `controld` reads.
@@ -15,7 +16,6 @@
 //! |---|---|---|
 //! | 64 | `EX_USAGE` | the arguments are not those that libvirt gives |
 //! | 66 | `EX_NOINPUT` | what is to be shared is not there, or is neither directory nor file |
-//! | 69 | `EX_UNAVAILABLE` | virtiofsd does not say what it can |
 //! | 71 | `EX_OSERR` | the kernel refused a mount, or virtiofsd could not be executed |
 //! | 78 | `EX_CONFIG` | what `controld` has written cannot be read |
 
@@ -37,15 +37,12 @@ use proto::share::{FILE, PID_FILE, Share, VIRTIOFSD_OPTIONS};
 
 use self::arguments::{Asked, UsageError};
 use self::binds::BindError;
-use self::capabilities::CapabilitiesError;
 
 /// Why nothing is shared.
 #[derive(Debug, thiserror::Error)]
 enum Failure {
     #[error("arguments are not libvirt's")]
     Usage(#[from] UsageError),
-    #[error("libvirt is not told what virtiofsd can")]
-    Capabilities(#[from] CapabilitiesError),
     #[error("`{}` does not say what is to be shared; install controld and fswrapper of one release", file.display())]
     Plan {
         file: PathBuf,
@@ -81,8 +78,12 @@ fn main() {
 fn run(invoked: &OsStr, args: &[OsString]) -> Result<Infallible, Failure> {
     let (socket, dir) = match arguments::parse(args)? {
         Asked::Capabilities => {
+            let (said, trouble) = capabilities::answer(invoked);
             // Whoever asks and does not listen goes without.
-            let _ = io::stdout().write_all(&capabilities::answer(invoked)?);
+            let _ = io::stdout().write_all(&said);
+            if let Some(error) = trouble {
+                let _ = io::stderr().write_all(line("fswrapper", &error).as_bytes());
+            }
             exit(0)
         }
         Asked::Share { socket, dir } => (socket, dir),
@@ -105,7 +106,6 @@ impl Failure {
     fn code(&self) -> i32 {
         match self {
             Self::Usage(_) => 64,
-            Self::Capabilities(_) => 69,
             Self::Bind(BindError::Source { .. } | BindError::Kind { .. }) => 66,
             Self::Told { .. } | Self::Bind(_) | Self::Exec { .. } => 71,
             Self::Plan { .. } => 78,
@@ -113,14 +113,19 @@ impl Failure {
     }
 
     fn line(&self) -> String {
-        let mut text = format!("fswrapper[{}]: {self}", self.code());
-        let mut cause = self.source();
-        while let Some(error) = cause {
-            // Writing to a String cannot fail.
-            let _ = write!(text, ": {error}");
-            cause = error.source();
-        }
-        // A path may have anything in it.
-        text.chars().map(|c| if c.is_control() { ' ' } else { c }).chain(['\n']).collect()
+        line(&format!("fswrapper[{}]", self.code()), self)
     }
+}
+
+/// An error and its causes, behind who tells it.
+fn line(whose: &str, error: &dyn Error) -> String {
+    let mut text = format!("{whose}: {error}");
+    let mut cause = error.source();
+    while let Some(error) = cause {
+        // Writing to a String cannot fail.
+        let _ = write!(text, ": {error}");
+        cause = error.source();
+    }
+    // A path may have anything in it.
+    text.chars().map(|c| if c.is_control() { ' ' } else { c }).chain(['\n']).collect()
 }

@@ -2,6 +2,7 @@
 
 use std::fs;
 use std::os::unix::fs::{PermissionsExt as _, symlink};
+use std::os::unix::process::CommandExt as _;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 
@@ -9,6 +10,8 @@ use proto::share::{Bind, FILE, PID_FILE, Share, WRAPPER};
 use tempfile::TempDir;
 
 const FSWRAPPER: &str = env!("CARGO_BIN_EXE_fswrapper");
+/// What it can without a virtiofsd.
+const OWN: &str = "{\"type\": \"fs\", \"features\": [\"separate-options\"]}\n";
 const FAKE: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/fake_virtiofsd.sh");
 
 /// A node with volumes, and the directory that libvirt is told of.
@@ -173,14 +176,32 @@ fn libvirt_is_told_what_the_real_one_can() {
     assert_eq!(String::from_utf8_lossy(&output.stdout), format!("{says}\n"), "{output:?}");
     assert!(output.status.success() && output.stderr.is_empty(), "{output:?}");
     let other = asked("virtiofsd 0.1");
-    fails(&other, 69, "libvirt is not told what virtiofsd can: `");
-    assert!(other.stdout.is_empty(), "{other:?}");
+    assert_eq!(String::from_utf8_lossy(&other.stdout), OWN, "it may still share");
+    let told = String::from_utf8_lossy(&other.stderr).into_owned();
+    assert!(other.status.success() && told.starts_with("fswrapper: `") && told.lines().count() == 1, "{told}");
+    assert!(told.contains("did not say what virtiofsd can"), "{told}");
+}
+
+#[test]
+fn what_lies_in_the_current_directory_is_nobodys_word() {
+    let node = Node::new();
+    let virtiofsd = node.dir.path().join("virtiofsd");
+    fs::write(&virtiofsd, "#!/bin/sh\necho '{\"type\": \"fs\"}'\n").expect("written");
+    fs::set_permissions(&virtiofsd, fs::Permissions::from_mode(0o755)).expect("set");
+    let share = Share { virtiofsd, mounts: Vec::new() };
+    fs::write(node.shared.join(FILE), share.encode().expect("text")).expect("written");
+    for called in ["fswrapper", "./fswrapper"] {
+        let mut command = Command::new(FSWRAPPER);
+        command.arg0(called).arg("--print-capabilities").current_dir(&node.shared);
+        let output = command.output().expect("runs");
+        assert_eq!(String::from_utf8_lossy(&output.stdout), OWN, "{called}");
+    }
 }
 
 #[test]
 fn without_a_share_libvirt_is_told_what_it_can_itself() {
     let output = Command::new(FSWRAPPER).arg("--print-capabilities").output().expect("runs");
     assert_eq!(output.status.code(), Some(0));
-    assert_eq!(output.stdout, b"{\"type\": \"fs\", \"features\": [\"separate-options\"]}\n");
+    assert_eq!(String::from_utf8_lossy(&output.stdout), OWN);
     fails(&Command::new(FSWRAPPER).output().expect("runs"), 64, "arguments are not libvirt's: no `--fd=N`");
 }
