@@ -24,6 +24,9 @@ pub struct Resources {
     /// Bytes that are kept for it when the node is short of memory.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub memory_min: Option<u64>,
+    /// Bytes that are kept for it as long as others have some to spare.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub memory_low: Option<u64>,
 }
 
 /// Memory in huge pages. All of a guest's is in them, or nothing.
@@ -57,6 +60,7 @@ impl Resources {
             huge_pages: update.huge_pages.or(self.huge_pages),
             swap: update.swap.or(self.swap),
             memory_min: update.memory_min.or(self.memory_min),
+            memory_low: update.memory_low.or(self.memory_low),
         }
     }
 

@@ -33,7 +33,7 @@ fn held(bed: &Bed) -> Result<()> {
         memory_limit_in_bytes: LIMIT,
         cpuset_cpus: "1".into(),
         // As kubelet's MemoryQoS says them.
-        unified: [("memory.min", 64 * MIB), ("memory.high", 144 * MIB)]
+        unified: [("memory.min", 64 * MIB), ("memory.low", 96 * MIB), ("memory.high", 144 * MIB)]
             .map(|(file, bytes)| (file.to_owned(), bytes.to_string()))
             .into(),
         ..Default::default()
@@ -53,6 +53,7 @@ fn held(bed: &Bed) -> Result<()> {
     holds(&dir, &[("cpu.max", "50000 100000"), ("cpu.weight", "20"), ("cpuset.cpus.effective", "1")])?;
     holds(&dir, &[("memory.max", &(LIMIT + cri::POD_FIXED).to_string())])?;
     holds(&dir, &[("memory.min", &(64 * MIB + cri::POD_FIXED).to_string()), ("memory.high", "max")])?;
+    holds(&dir, &[("memory.low", &(96 * MIB + cri::POD_FIXED).to_string())])?;
 
     let stats = node.crictl(&["stats", "-o", "json", &vm.container])?.stdout;
     let stats: serde_json::Value = serde_json::from_str(&stats)?;

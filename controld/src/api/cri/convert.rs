@@ -31,7 +31,7 @@ fn unsorted(map: &BTreeMap<String, String>) -> HashMap<String, String> {
 
 fn resources(resources: proto::cri::LinuxContainerResources) -> Result<Resources> {
     let huge_pages = huge_pages::of(&resources.hugepage_limits)?;
-    let [swap, memory_min] = unified::of(&resources.unified)?;
+    let [swap, memory_min, memory_low] = unified::of(&resources.unified)?;
     let unheeded = unified::unheeded(&resources.unified);
     if !unheeded.is_empty() {
         tracing::info!(
@@ -50,6 +50,7 @@ fn resources(resources: proto::cri::LinuxContainerResources) -> Result<Resources
         huge_pages,
         swap,
         memory_min,
+        memory_low,
     })
 }
 

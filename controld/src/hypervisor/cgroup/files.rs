@@ -8,6 +8,9 @@ use super::Counts;
 
 /// Only version 2 limits swap by itself: version 1 counts it together with memory, and such a cgroup gets what its pod's leaves it.
 pub(super) const SWAP: &str = "memory.swap.max";
+/// What is kept for a group, whatever others need, and as long as they have some to spare.
+const MIN: &str = "memory.min";
+const LOW: &str = "memory.low";
 
 /// Version of the kernel's interface.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -55,7 +58,7 @@ impl Version {
             (_, None) => {}
         }
         // Version 1 has no such file.
-        for (name, bytes) in [(SWAP, limits.swap), ("memory.min", limits.memory_min)] {
+        for (name, bytes) in [(SWAP, limits.swap), (MIN, limits.memory_min), (LOW, limits.memory_low)] {
             if let (Self::Two, Some(bytes)) = (self, bytes) {
                 let value = if bytes == u64::MAX { "max".to_owned() } else { bytes.to_string() };
                 file("memory", name, value);
@@ -82,7 +85,8 @@ impl Version {
                 (limits.shares.is_none(), "cpu", "cpu.weight", "100"),
                 (limits.memory.is_none(), "memory", "memory.max", "max"),
                 (limits.swap.is_none(), "memory", SWAP, "max"),
-                (limits.memory_min.is_none(), "memory", "memory.min", "0"),
+                (limits.memory_min.is_none(), "memory", MIN, "0"),
+                (limits.memory_low.is_none(), "memory", LOW, "0"),
                 (limits.cpuset_cpus.is_empty(), "cpuset", "cpuset.cpus", "\n"),
                 (limits.cpuset_mems.is_empty(), "cpuset", "cpuset.mems", "\n"),
             ],

@@ -12,6 +12,7 @@ fn limits() -> Limits {
         memory: Some(256 * MIB),
         swap: Some(0),
         memory_min: Some(128 * MIB),
+        memory_low: Some(64 * MIB),
         cpuset_cpus: "0-1".into(),
         cpuset_mems: String::new(),
     }
@@ -47,6 +48,7 @@ fn each_version_has_files_of_its_own() {
             "memory/memory.max=268435456",
             "memory/memory.swap.max=0",
             "memory/memory.min=134217728",
+            "memory/memory.low=67108864",
             "cpuset/cpuset.cpus=0-1",
         ]
     );
@@ -61,6 +63,7 @@ fn each_version_has_files_of_its_own() {
         "memory.max=max",
         "memory.swap.max=max",
         "memory.min=0",
+        "memory.low=0",
         "cpuset.cpus=\n",
         "cpuset.mems=\n",
     ];

@@ -50,8 +50,10 @@ pub struct Limits {
     pub memory: Option<u64>,
     /// Bytes; `u64::MAX` is any number.
     pub swap: Option<u64>,
-    /// Bytes that are taken away only when there is nothing else to be had.
+    /// Bytes that are never taken away for others.
     pub memory_min: Option<u64>,
+    /// Bytes that are taken away only when there is nothing else to be had.
+    pub memory_low: Option<u64>,
     /// List of CPUs; empty if not said.
     pub cpuset_cpus: String,
     /// List of memory nodes; empty if not said.
@@ -128,6 +130,7 @@ impl Limits {
             memory: positive(resources.memory_limit).map(|limit| limit.saturating_add(overhead)),
             swap: resources.swap,
             memory_min: resources.memory_min.map(beside),
+            memory_low: resources.memory_low.map(beside),
             cpuset_cpus: resources.cpuset_cpus.clone(),
             cpuset_mems: resources.cpuset_mems.clone(),
         }
