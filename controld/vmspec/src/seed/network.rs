@@ -14,8 +14,8 @@
 //! | a gateway outside of them, or a route on the link | 2 | version 1 cannot say it; of version 2's renderers only netplan heeds `on-link` |
 //!
 //! A route on the link has no gateway. The renderers `eni` and `sysconfig` end at such a route and write nothing, so that no NIC of
-//! the guest comes up. It is left out where a default route has a gateway outside of the subnets: that gateway is on the link and
-//! takes what the route would have taken.
+//! the guest comes up. It is left out where the NIC has the pod's only default route of the family, by a gateway outside of the subnets: that
+//! gateway is on the link and takes what the route would have taken. So does a router of IPv6 with a link-local address, which is such a gateway.
 
 mod openstack;
 mod v1;
@@ -80,8 +80,8 @@ pub(super) fn without_dhcp(net: &PodNet) -> impl Iterator<Item = &IfName> {
     net.nics.iter().filter(|nic| is_deaf(nic) && !nic.addresses.is_empty()).map(|nic| &nic.name)
 }
 
-/// The NICs that are told a route which not every guest can be told: its gateway is outside of the NIC's subnets, or it is on the link. Of what reads
-/// [`config`], only netplan heeds such a gateway, and [`network_data`] leaves the route out.
+/// The NICs that are told a route which not every guest can be told: its gateway is outside of the NIC's subnets, or it is on the link. Of cloud-init's
+/// renderers only netplan's heeds such a gateway, and [`network_data`] leaves the route out.
 pub fn off_subnet(net: &PodNet, wish: NetworkConfig) -> Vec<String> {
     that_are_told(net, wish, |route| route.neighbour_of.is_none())
 }
@@ -105,7 +105,7 @@ const fn is_deaf(nic: &Nic) -> bool {
 }
 
 fn ways(net: &PodNet, wish: NetworkConfig) -> Vec<(&Nic, Way)> {
-    net.nics.iter().map(|nic| (nic, Way::of(nic, wish))).collect()
+    net.nics.iter().map(|nic| (nic, Way::of(nic, net, wish))).collect()
 }
 
 /// Place of the NIC that the pod's resolver settings stand at: the first that has an address.
@@ -121,10 +121,10 @@ fn asks(nic: &Nic, way: &Way, of_family: impl Fn(&IpNetwork) -> bool) -> bool {
 // === impl Way ===
 
 impl Way {
-    fn of(nic: &Nic, wish: NetworkConfig) -> Self {
+    fn of(nic: &Nic, net: &PodNet, wish: NetworkConfig) -> Self {
         let several = nic.addresses.iter().filter(|address| address.is_ipv4()).count() > 1;
         let must_be_told = is_deaf(nic) || (several && wish == NetworkConfig::Auto);
-        if must_be_told || wish == NetworkConfig::Static { Self::Told(told_routes(nic)) } else { Self::Ask }
+        if must_be_told || wish == NetworkConfig::Static { Self::Told(told_routes(nic, net)) } else { Self::Ask }
     }
 
     fn routes(&self) -> &[Told] {
@@ -137,7 +137,7 @@ impl Way {
 
 /// The routes that do not follow from the addresses, or from being told that a gateway is on the link; of those on the link, only
 /// what no such gateway takes.
-fn told_routes(nic: &Nic) -> Vec<Told> {
+fn told_routes(nic: &Nic, net: &PodNet) -> Vec<Told> {
     let implied = |dst: IpNetwork| {
         let by_address = nic.addresses.iter().any(|own| own.network() == dst.network() && own.prefix() == dst.prefix());
         let to_gateway = nic.routes.iter().filter_map(|route| route.gateway).any(|gateway| dst == gateway.into());
@@ -151,7 +151,11 @@ fn told_routes(nic: &Nic) -> Vec<Told> {
     let mut routes: Vec<_> = routes.map(|route| told(route.dst, route.gateway)).collect();
     let in_a_subnet = |gateway: IpAddr| nic.addresses.iter().any(|own| own.contains(gateway));
     let covers = |route: &Told| route.dst.prefix() == 0 && route.via.is_some_and(|gateway| !in_a_subnet(gateway));
-    let covered: Vec<_> = routes.iter().filter(|route| covers(route)).map(|route| route.dst.is_ipv4()).collect();
+    // The guest may prefer the default route of another NIC.
+    let others = || net.nics.iter().filter(|other| other.name != nic.name).flat_map(|other| &other.routes);
+    let has_rival = |is_ipv4| others().any(|route| route.dst.prefix() == 0 && route.dst.is_ipv4() == is_ipv4);
+    let covering = routes.iter().filter(|route| covers(route)).map(|route| route.dst.is_ipv4());
+    let covered: Vec<_> = covering.filter(|is_ipv4| !has_rival(*is_ipv4)).collect();
     routes.retain(|route| route.via.is_some() || !covered.contains(&route.dst.is_ipv4()));
     routes
 }

@@ -112,20 +112,27 @@ fn told_routes_on_the_link() {
 
 #[test]
 fn a_default_route_whose_gateway_is_on_the_link_takes_what_is_on_the_link() {
-    let told = |routes: &[(&str, &str)]| {
+    let beside = |routes: &[(&str, &str)], rival: &[(&str, &str)]| {
         let nic = nic("eth0", DataPath::Macvtap, &["10.77.0.2/24", "fd00::2/64"], routes);
-        let Way::Told(told) = Way::of(&nic, NetworkConfig::Auto) else { panic!("it is told") };
-        let net = PodNet { netns: "/run/netns/x".into(), nics: vec![nic], dns: Dns::default() };
+        let rival = self::nic("eth1", DataPath::Tc, &["10.78.0.2/24"], rival);
+        let net = PodNet { netns: "/run/netns/x".into(), nics: vec![nic.clone(), rival], dns: Dns::default() };
+        let Way::Told(told) = Way::of(&nic, &net, NetworkConfig::Auto) else { panic!("it is told") };
         let names = (on_link(&net, NetworkConfig::Auto), on_link(&net, NetworkConfig::None));
         assert_eq!(names.1, [""; 0]);
         (told.iter().map(|route| route.dst.to_string()).collect::<Vec<_>>(), !names.0.is_empty())
     };
+    let told = |routes: &[(&str, &str)]| beside(routes, &[]);
     let links = [("169.254.0.0/16", ""), ("10.5.0.0/16", ""), ("fd01::/64", "")];
     let with = |others: &[(&'static str, &'static str)]| told(&[&links, others].concat());
     let words = |words: &[&str]| words.iter().map(|&word| word.to_owned()).collect::<Vec<_>>();
     let outside = [("0.0.0.0/0", "169.254.1.1"), ("10.6.0.0/16", "169.254.1.2")];
     assert_eq!(with(&outside), (words(&["fd01::/64", "0.0.0.0/0", "10.6.0.0/16"]), true), "of its own family");
     assert_eq!(with(&[outside[0], ("::/0", "fe80::1")]), (words(&["0.0.0.0/0", "::/0"]), false));
+    let (routes, all) = (
+        [&links[..], &outside].concat(),
+        words(&["169.254.0.0/16", "10.5.0.0/16", "fd01::/64", "0.0.0.0/0", "10.6.0.0/16"]),
+    );
+    assert_eq!(beside(&routes, &[("0.0.0.0/0", "10.78.0.1")]), (all, true), "the guest may prefer the other NIC's");
     let inside = [("0.0.0.0/0", "10.77.0.1"), ("::/0", "fd00::1")];
     let all = words(&["169.254.0.0/16", "10.5.0.0/16", "fd01::/64", "0.0.0.0/0", "::/0"]);
     assert_eq!(with(&inside), (all, true), "a gateway of the subnet may know nothing of them");
