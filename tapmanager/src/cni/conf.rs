@@ -15,6 +15,8 @@ use super::version::SpecVersion;
 
 /// File names of Multus: alone, and as the client of its daemon.
 const MULTUS: [&str; 2] = ["multus", "multus-shim"];
+/// Plugins that start the program of their `ipam` themselves: those of containernetworking, and that of SR-IOV.
+const STARTS_IPAM: [&str; 8] = ["bridge", "ptp", "ipvlan", "macvlan", "vlan", "host-device", "dummy", "sriov"];
 
 /// Most bytes of a configuration file.
 const MAX_FILE: u64 = 1 << 20;
@@ -59,10 +61,11 @@ impl NetworkList {
         self.plugins.iter().map(|plugin| plugin.kind.as_str())
     }
 
-    /// File names of the plugins that give its addresses, each once.
+    /// File names of the plugins that give its addresses, each once, where they are started on the node for that. Others have a daemon
+    /// that does so elsewhere, and the same word in their configuration.
     pub(crate) fn ipam_kinds(&self) -> Vec<&str> {
         let mut kinds = Vec::new();
-        for plugin in &self.plugins {
+        for plugin in self.plugins.iter().filter(|plugin| STARTS_IPAM.contains(&plugin.kind.as_str())) {
             let kind = plugin.conf.get("ipam").and_then(|ipam| ipam.get("type")?.as_str());
             kinds.extend(kind.filter(|kind| !kind.is_empty() && !kinds.contains(kind)));
         }

@@ -6,7 +6,7 @@
 
 use std::collections::BTreeMap;
 use std::sync::{Mutex, MutexGuard, PoisonError};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 /// Most networks that are remembered: far more than a node has.
 const MAX_NETWORKS: usize = 64;
@@ -14,6 +14,8 @@ const MAX_NETWORKS: usize = 64;
 const TOLD: usize = 3;
 /// Most letters of an error that are told.
 const MAX_WHY: usize = 300;
+/// What failed longer ago is not told: its network may be gone, or nobody wants it any more.
+const RECENT: Duration = Duration::from_secs(3600);
 
 #[derive(Debug, Default)]
 pub(super) struct Failures {
@@ -45,15 +47,15 @@ impl Failures {
         }
     }
 
-    /// A line for each network whose last ADD failed, the newest first.
+    /// A line for each network whose last ADD failed and is not long ago, the newest first. A line is the same as long as nothing happens.
     pub(super) fn told(&self, now: Instant) -> Vec<String> {
         let networks = self.lock();
-        let mut failed: Vec<_> = networks.iter().collect();
+        let is_recent = |failed: &Failed| now.saturating_duration_since(failed.last) < RECENT;
+        let mut failed: Vec<_> = networks.iter().filter(|(_, failed)| is_recent(failed)).collect();
         failed.sort_by_key(|(_, failed)| std::cmp::Reverse(failed.last));
-        let line = |(network, Failed { count, last, why }): (&String, &Failed)| {
-            let ago = now.saturating_duration_since(*last).as_secs();
+        let line = |(network, Failed { count, last: _, why }): (&String, &Failed)| {
             let which = if *count == 1 { "ADD".to_owned() } else { format!("{count} ADDs") };
-            format!("the last {which} of network `{network}` failed, {ago} s ago: {why}")
+            format!("the last {which} of network `{network}` failed: {why}")
         };
         let mut lines: Vec<_> = failed.iter().copied().take(TOLD).map(line).collect();
         if let Some(more) = failed.len().checked_sub(TOLD).filter(|more| *more > 0) {
@@ -70,8 +72,6 @@ impl Failures {
 
 #[cfg(test)]
 mod tests {
-    use std::time::Duration;
-
     use super::*;
 
     #[test]
@@ -80,14 +80,15 @@ mod tests {
         let at = |seconds| start + Duration::from_secs(seconds);
         assert_eq!(failures.told(start), [""; 0]);
         failures.failed("pods", "no address left", at(0));
-        assert_eq!(failures.told(at(5)), ["the last ADD of network `pods` failed, 5 s ago: no address left"]);
+        assert_eq!(failures.told(at(5)), ["the last ADD of network `pods` failed: no address left"]);
         failures.failed("pods", "still none", at(10));
         failures.failed("other", &"x".repeat(1000), at(11));
         let told = failures.told(at(12));
-        assert_eq!(told[1], "the last 2 ADDs of network `pods` failed, 2 s ago: still none");
+        assert_eq!(told[1], "the last 2 ADDs of network `pods` failed: still none");
         assert!(told[0].contains("`other`") && told[0].len() < 400, "{told:?}");
         failures.well("pods");
         assert_eq!(failures.told(at(12)).len(), 1);
+        assert_eq!(failures.told(at(11) + RECENT), [""; 0], "long ago");
     }
 
     #[test]
@@ -98,7 +99,7 @@ mod tests {
         }
         let told = failures.told(start + Duration::from_secs(1000));
         assert_eq!(told.len(), TOLD + 1);
-        assert!(told[0].contains("`net999` failed, 1 s ago"), "{told:?}");
+        assert!(told[0].contains("`net999` failed: no"), "{told:?}");
         assert_eq!(told[TOLD], "and those of 61 networks more");
     }
 }

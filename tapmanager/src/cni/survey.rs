@@ -32,7 +32,7 @@ pub(crate) struct Surveyed {
     pub(crate) name: String,
     /// In the order of ADD.
     pub(crate) plugins: Vec<SurveyedPlugin>,
-    /// Those that give addresses: the others start them.
+    /// Programs that give addresses, which some of `plugins` start.
     pub(crate) ipam: Vec<SurveyedPlugin>,
 }
 

@@ -14,7 +14,7 @@ pub(crate) enum Drift {
     LinkGone { link: IfName },
     /// The plugin's link has another MAC address than the guest.
     MacChanged { link: IfName, mac: MacAddr },
-    /// The plugin's link, or its default route, has another MTU than the guest was told.
+    /// The least MTU of the plugin's link and its routes is another one than the guest was told.
     MtuChanged { link: IfName, was: u32, is: u32 },
     /// A link is administratively down.
     Down { link: IfName },
@@ -80,7 +80,10 @@ impl fmt::Display for Drift {
             Self::LinkGone { link } => write!(f, "link `{link}`, which a CNI plugin made, is gone"),
             Self::MacChanged { link, mac } => write!(f, "link `{link}` no longer has the guest's MAC address `{mac}`"),
             Self::MtuChanged { link, was, is } => {
-                write!(f, "link `{link}` has the MTU {is}, the guest was told {was}; restart the machine")
+                write!(
+                    f,
+                    "link `{link}` and its routes have an MTU of {is}, the guest was told {was}; restart the machine"
+                )
             }
             Self::Down { link } => write!(f, "link `{link}` is down"),
             Self::OursGone { link } => {

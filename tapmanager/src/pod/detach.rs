@@ -22,7 +22,8 @@
 //!
 //! One kind of failure is mended at once: the plugin `host-device` cannot give a link of the node back while the node has
 //! another link of that name. The link gets another name to go back by, which is logged, and DEL is run once more. Where
-//! namespace and record are removed although DEL fails, such a link is moved back before: it would end with the namespace.
+//! namespace and record are removed although DEL fails, such a link is moved back before: if it is no hardware,
+//! it would end with the namespace.
 //!
 //! The time of the first failure is on record, so that a restart does not begin the count anew.
 //!

@@ -51,7 +51,7 @@ fn adds(status: &TapStatus, ipam: &[Plugin], dhcp_serves: Option<bool>) -> Findi
     if !status.reason.is_empty() {
         return Finding::warning(ADDS, format!("{}{unknown}", status.reason), mend);
     }
-    let seen = format!("no network's last ADD failed since tapmanager started{unknown}");
+    let seen = format!("no network's last ADD failed within the last hour{unknown}");
     if ipam.iter().any(|plugin| plugin.kind == "dhcp") && dhcp_serves == Some(false) {
         let mend = "start the daemon of the plugin `dhcp` (`dhcp daemon`), if the network names no socket of its own";
         return Finding::warning(ADDS, format!("{seen}: nobody listens at a socket named `dhcp.sock`"), mend);
@@ -139,7 +139,7 @@ mod tests {
             let found = adds(&status, &ipam, dhcp_serves);
             (found.state, found.seen)
         };
-        let well = "no network's last ADD failed since tapmanager started";
+        let well = "no network's last ADD failed within the last hour";
         assert_eq!(said("", &["static"], None), (State::Ok, well.into()));
         let full = format!("{well}; STATUS does not tell whether `host-local` has addresses left");
         assert_eq!(said("", &["host-local"], None), (State::Ok, full));
