@@ -28,8 +28,8 @@ pub(super) fn of_list(options: &[u8]) -> MsFlags {
     words.filter_map(|word| WORDS.iter().find(|(_, known)| known.as_bytes() == word)).map(|(flag, _)| *flag).collect()
 }
 
-/// Gives what is mounted there `flags` in place of those that it has; `wanted` are those of them that the pod wants. Without these it is not
-/// left.
+/// Gives what is mounted at `target` these flags in place of those that it has. If that fails, the mount is removed. `wanted`, those of
+/// them that the pod wants, are for the error.
 pub(super) fn hold(target: &Path, flags: MsFlags, wanted: MsFlags) -> Result<(), String> {
     let all = flags | MsFlags::MS_REMOUNT | MsFlags::MS_BIND;
     mount(NOTHING, target, NOTHING, all, NOTHING).map_err(|errno| {

@@ -1,8 +1,7 @@
 //! The pod's volumes where the pod has them: entries of the share, bound to paths of the guest.
 //!
 //! All of it may be done again: an agent that is restarted in the same boot finds what is mounted, and leaves it unless a later mount
-//! hides it. What is read-only is never left writable, nor anything
-//! without the options that it is to have.
+//! hides it. A mount that cannot be made read-only, or be given the options that it is to have, is taken away.
 
 mod plan;
 

@@ -226,12 +226,12 @@ impl Agents {
     }
 
     async fn run_to_end(&self, command: Command, found: &watch::Sender<bool>) -> Result<Output> {
-        let Command { machine: id, start, patience, .. } = command;
+        let Command { machine: id, start, patience, has_agent } = command;
         let began = Instant::now();
         let machine = self.machine(id);
         let booted = machine.booted(patience);
-        // Until when ours is waited for.
-        let mut ours = None;
+        // Until when ours is waited for: where it comes for sure as long as the guest may boot, so that the command runs as the pod says.
+        let mut ours = has_agent.then_some(booted);
         loop {
             if let Some(link) = self.link(&machine, id, ours.unwrap_or(began)).await {
                 found.send_replace(true);

@@ -12,7 +12,7 @@ pub const FIRST_SIZE: Size = Size { width: 80, height: 24 };
 /// What the agent of a container's guest is told; `None` if nothing.
 #[must_use]
 pub fn setup_of(guest: &Guest, share: Option<&Share>, disks: Vec<Disk>, config: &ContainerConfig) -> Option<Setup> {
-    if guest.is_empty() && share.is_none() && disks.is_empty() {
+    if guest.says_nothing() && share.is_none() && disks.is_empty() {
         return None;
     }
     let main = guest.command.as_ref().map(|command| {

@@ -66,8 +66,9 @@ impl Link {
         async move {
             if shared.is_greeted().await && !shared.is_set_up(UNDERSTOOD).await {
                 tracing::warn!(
-                    "the guest's `virtlet-agent` does not answer how its pod wants the guest, volumes included: one of an earlier \
-                     release does not know all of that, and does nothing of it; install this release's"
+                    "the guest's `virtlet-agent` has not answered for {} s how its pod wants the guest, volumes included: it is busy, or of an \
+                     earlier release, which does nothing of what it does not know all of; then install this release's",
+                    UNDERSTOOD.as_secs()
                 );
             }
             shared.closed.cancelled().await;

@@ -31,9 +31,16 @@ pub struct GuestCommand {
 }
 
 impl Guest {
-    /// Whether the agent need not be told anything.
+    /// Whether there is nothing of it to write down.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         *self == Self::default()
+    }
+
+    /// Whether the agent need not be told anything of it.
+    #[must_use]
+    pub fn says_nothing(&self) -> bool {
+        let Self { has_agent: _, sysctls, resolver, command } = self;
+        sysctls.is_empty() && resolver.is_empty() && command.is_none()
     }
 }
