@@ -356,6 +356,23 @@ async fn ours_is_waited_for_where_it_is_said_to_come() {
     assert!(!asked, "QEMU's agent says nothing of when ours comes");
 }
 
+#[tokio::test]
+async fn a_command_waits_for_ours_where_it_is_said_to_come() {
+    let dir = tempfile::tempdir().expect("tempdir");
+    let (agents, id, ours) = agents(dir.path());
+    let qemu = UnixListener::bind(qemu_socket(dir.path(), id)).expect("binds");
+    let command = Command { patience: BOOT, has_agent: true, ..anything(id) };
+    let run = tokio::spawn(async move { agents.run(command, None).await });
+    let mut guest = Guest::accept(&ours).await;
+    assert_eq!(guest.hear().await, (0, Message::Hello { version: VERSION }));
+    // Longer than ours is waited for where nobody says that it comes.
+    timeout(2 * GREETING, qemu.accept()).await.expect_err("QEMU's agent runs it otherwise than the pod says");
+    guest.say(0, Message::Hello { version: VERSION }).await;
+    let session = guest.begin().await;
+    guest.say(session, Message::Exited { code: 0 }).await;
+    assert_eq!(run.await.expect("runs").expect("ends").code, 0);
+}
+
 /// Answers questions to QEMU's agent, one after another; what they were.
 async fn answered(qemu: &UnixListener, answers: &[Value]) -> Vec<Value> {
     let mut asked = Vec::new();
