@@ -64,7 +64,7 @@ fn hops(bed: &Bed) -> Result<()> {
     }
     let told = explain(bed, &vm)?;
     for line in
-        ["mtu 1423 is that of its default route; the link has 1500", "2 next hops; its guest goes by 169.254.1.1"]
+        ["mtu 1423 is the least of its routes; the link has 1500", "2 next hops; its guest goes by 169.254.1.1"]
     {
         ensure!(told.contains(line), "`explain` does not tell `{line}`:\n{told}");
     }

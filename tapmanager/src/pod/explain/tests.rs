@@ -61,7 +61,7 @@ fn what_became_of_a_pod_is_told_with_its_reasons() {
 #[test]
 fn what_a_guest_has_otherwise_than_a_process_is_told() {
     let mut record = record();
-    record.notes = vec!["nic `eth0`: mtu 1423 is that of its default route; the link has 1500".to_owned()];
+    record.notes = vec!["nic `eth0`: mtu 1423 is the least of its routes; the link has 1500".to_owned()];
     let net = record.net.as_mut().expect("a network");
     net.nics[0].addresses.push("10.77.0.3/24".parse().expect("an address"));
     let lines = explain(&record);
