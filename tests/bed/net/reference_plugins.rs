@@ -126,6 +126,6 @@ fn failed_adds(bed: &Bed) -> Result<()> {
     }
     let after = node.status()?;
     ensure!(after.ready, "STATUS knows of it by now: docs/doctor.md says otherwise: {after:?}");
-    ensure!(after.reason.starts_with("the last 2 ADDs of network `pods` failed, "), "{after:?}");
+    ensure!(after.reason.starts_with("the last 2 ADDs of network `pods` failed: "), "{after:?}");
     Ok(())
 }
