@@ -63,8 +63,7 @@ fn hops(bed: &Bed) -> Result<()> {
         ensure!(info.contains(line), "no `{line}` in what the guest says:\n{info}");
     }
     let told = explain(bed, &vm)?;
-    for line in
-        ["mtu 1423 is the least of its routes; the link has 1500", "2 next hops; its guest goes by 169.254.1.1"]
+    for line in ["mtu 1423 is the least of its routes; the link has 1500", "2 next hops; its guest goes by 169.254.1.1"]
     {
         ensure!(told.contains(line), "`explain` does not tell `{line}`:\n{told}");
     }
