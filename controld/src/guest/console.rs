@@ -22,6 +22,7 @@ pub mod hub;
 pub mod position;
 pub mod scribe;
 pub mod tail;
+mod writers;
 
 /// Append log of a machine's serial port.
 pub const SERIAL_LOG: &str = "serial.log";

@@ -16,7 +16,7 @@ use tokio::sync::broadcast::error::RecvError;
 use tokio::sync::{Mutex, broadcast, mpsc};
 
 use self::line::{Ends, Line, LineError};
-use super::scribe::Writers;
+use super::writers::Writers;
 use crate::config::Config;
 
 /// Bytes of input that are taken at once.

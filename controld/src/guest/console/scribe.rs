@@ -5,14 +5,12 @@
 //! socket has all of it, too. So a [`Scribe`] joins the console there, as clients do that are attached, and writes the log in the form that
 //! virtlogd gives it by default. What the guest prints between the end of virtlogd and that is lost.
 //!
-//! The follower of the log tells when a writer has closed it ([`StandIn`]). Whether another has it open stands in `/proc`: virtlogd also
+//! The follower of the log tells when a writer has closed it ([`StandIn`]). Whether another has it open is looked up: virtlogd also
 //! closes a log that has grown, for a new one, and libvirt may have been told to let QEMU itself write (`stdio_handler` of qemu.conf). So
 //! it is looked twice before a scribe writes, and again while it does: it never writes beside another for long.
 //!
-//! Nobody waits for a look: it has a task of its own, with a deadline, and all machines share one.
+//! Nobody waits for a look ([`super::writers`]): it has a task of its own.
 
-use std::collections::HashSet;
-use std::ffi::OsString;
 use std::fs::{self, File, OpenOptions};
 use std::future;
 use std::io::{self, Write as _};
@@ -24,12 +22,10 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use common::off_reactor;
-use procfs::ProcError;
-use procfs::process::{FDPermissions, FDTarget, Process, all_processes};
+use tokio::sync::broadcast;
 use tokio::sync::broadcast::error::RecvError;
-use tokio::sync::{Mutex, broadcast};
 use tokio::task::JoinSet;
-use tokio::time::{Instant, sleep, sleep_until, timeout};
+use tokio::time::{Instant, sleep, sleep_until};
 use tracing::Instrument as _;
 
 use super::SERIAL_LOG;
@@ -39,10 +35,6 @@ use super::hub::Consoles;
 const ROTATION: Duration = Duration::from_secs(1);
 /// When it is looked again: after a look that failed, and where nothing tells that a log was closed.
 const AGAIN: Duration = Duration::from_secs(60);
-/// A look at all processes takes milliseconds.
-const LOOK_DEADLINE: Duration = Duration::from_secs(20);
-/// For so long a look is good for all machines, which may lose their virtlogd at once.
-const FRESH: Duration = Duration::from_millis(500);
 /// Size of a log, and predecessors of it that are kept: virtlogd's own by default (`max_size` and `max_backups` of virtlogd.conf).
 const MAX: u64 = 2 << 20;
 const KEPT: usize = 3;
@@ -67,13 +59,6 @@ pub(super) struct StandIn {
     task: JoinSet<bool>,
     is_writing: Arc<AtomicBool>,
 }
-
-/// Which consoles' logs other processes have open to write them, by the name of the log's directory: a virtlogd with another root may have
-/// another path to it.
-#[derive(Debug, Default)]
-pub(super) struct Writers(Mutex<Option<(Instant, Written)>>);
-
-type Written = Arc<HashSet<OsString>>;
 
 /// A log in the form of virtlogd's.
 #[derive(Debug)]
@@ -231,64 +216,6 @@ impl Scribe {
     }
 }
 
-// === impl Writers ===
-
-impl Writers {
-    /// As of now, or of a moment ago.
-    async fn now(&self) -> io::Result<Written> {
-        let mut known = self.0.lock().await;
-        if let Some((_, written)) = known.as_ref().filter(|(at, _)| at.elapsed() < FRESH) {
-            return Ok(written.clone());
-        }
-        let look = timeout(LOOK_DEADLINE, off_reactor(written_by_others)).await;
-        let written = Arc::new(look.map_err(|_elapsed| io::Error::from(io::ErrorKind::TimedOut))??);
-        *known = Some((Instant::now(), written.clone()));
-        Ok(written)
-    }
-}
-
-/// The consoles' logs that other processes have open to write them. Only names are read, in `/proc`: the files of a pod may be of a file
-/// system that never answers.
-fn written_by_others() -> io::Result<HashSet<OsString>> {
-    let own = i32::try_from(std::process::id()).ok();
-    let mut written = HashSet::new();
-    for process in all_processes().map_err(io::Error::other)? {
-        let Some(process) = unless_gone(process)? else { continue };
-        if Some(process.pid) == own {
-            continue;
-        }
-        written.extend(written_by(&process)?);
-    }
-    Ok(written)
-}
-
-fn written_by(process: &Process) -> io::Result<Vec<OsString>> {
-    let Some(open) = unless_gone(process.fd())? else { return Ok(Vec::new()) };
-    let mut logs = Vec::new();
-    for fd in open {
-        let Some(fd) = unless_gone(fd)? else { continue };
-        let is_writer = fd.mode().contains(FDPermissions::WRITE);
-        if let FDTarget::Path(path) = fd.target
-            && is_writer
-            && path.file_name().is_some_and(|name| name == SERIAL_LOG)
-            && let Some(dir) = path.parent().and_then(Path::file_name)
-        {
-            logs.push(dir.to_owned());
-        }
-    }
-    Ok(logs)
-}
-
-/// A process that has ended meanwhile writes nothing.
-fn unless_gone<T>(found: Result<T, ProcError>) -> io::Result<Option<T>> {
-    match found {
-        Ok(found) => Ok(Some(found)),
-        Err(ProcError::NotFound(_)) => Ok(None),
-        Err(ProcError::Io(error, _)) if error.raw_os_error() == Some(libc::ESRCH) => Ok(None),
-        Err(error) => Err(io::Error::other(error)),
-    }
-}
-
 // === impl Log ===
 
 impl Log {
@@ -398,18 +325,6 @@ mod tests {
         log.append(b"there again\n").expect("appends");
         assert_eq!(fs::read_to_string(&path).expect("log"), "there again\n");
         assert!(dir.path().join("serial.log.0").exists() && !dir.path().join("serial.log.1").exists());
-    }
-
-    #[test]
-    fn who_writes_a_log_is_found_by_its_directory() {
-        let dir = console();
-        let is_written = || written_by_others().expect("looked").contains(dir.path().file_name().expect("name"));
-        let _own = OpenOptions::new().append(true).open(dir.path().join(SERIAL_LOG)).expect("opens");
-        assert!(!is_written(), "this process does not count");
-        let virtlogd = virtlogd(dir.path());
-        assert!(is_written());
-        end(virtlogd);
-        assert!(!is_written());
     }
 
     #[tokio::test]
