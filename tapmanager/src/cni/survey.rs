@@ -157,15 +157,20 @@ mod tests {
     fn plugins_that_give_addresses_are_told_too() {
         let (_dir, conf, bin) = node();
         let list = r#"{"cniVersion": "1.0.0", "name": "net", "plugins": [
-            {"type": "well", "ipam": {"type": "absent"}}, {"type": "well", "ipam": {}},
-            {"type": "well", "ipam": {"type": "well"}}, {"type": "well", "ipam": {"type": "absent"}}]}"#;
+            {"type": "ptp", "ipam": {"type": "absent"}}, {"type": "ptp", "ipam": {}}, {"type": "ptp", "ipam": {"type": "ptp"}},
+            {"type": "ptp", "ipam": {"type": "absent"}}]}"#;
         fs::write(conf.join("10-net.conflist"), list).expect("written");
-        fs::write(bin[0].join("well"), "").expect("written");
-        chmod(&bin[0].join("well"), 0o755);
+        for plugin in ["ptp", "daemons"] {
+            fs::write(bin[0].join(plugin), "").expect("written");
+            chmod(&bin[0].join(plugin), 0o755);
+        }
         let survey = Survey::of(&conf, &bin);
         assert!(!survey.is_well(), "each ADD would fail: {survey:?}");
         let told: Vec<_> = survey.networks[0].ipam.iter().map(|it| (it.kind.as_str(), it.trouble.is_some())).collect();
-        assert_eq!(told, [("absent", true), ("well", false)]);
+        assert_eq!(told, [("absent", true), ("ptp", false)]);
+        let elsewhere = r#"{"cniVersion": "1.0.0", "name": "net", "type": "daemons", "ipam": {"type": "absent"}}"#;
+        fs::write(conf.join("05-net.conf"), elsewhere).expect("written");
+        assert!(Survey::of(&conf, &bin).is_well(), "a daemon may give its addresses");
     }
 
     #[test]
