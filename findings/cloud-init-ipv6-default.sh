@@ -26,14 +26,6 @@ render() {
 	grep -rhE '^[^#]*(route|Destination|GW=|via|to:)' "$tmp/tree" | grep -v pre-down | grep -oE 'default|DEFAULTGW|::/[0-9]+|2001:db8:9::/48' |
 		sed 's/DEFAULTGW/default/' | LC_ALL=C sort -u | xargs
 }
-# all DEBIAN: the five renderers, on one line each
-all() {
-	local renderer
-	for renderer in "eni debian" "sysconfig centos" "netplan ubuntu" "networkd debian" "network-manager fedora"; do
-		# shellcheck disable=SC2086 # two words
-		echo "${renderer% *}: $(render "$1" $renderer)"
-	done
-}
 config 'routes: [{to: "::/0", via: "2001:db8:1::1"}, {to: "2001:db8:9::/48", via: "2001:db8:1::1"}]' >"$tmp/config.yaml"
 expect "22.4.2" "eni: 2001:db8:9::/48 ::/64
 sysconfig: 2001:db8:9::/48 ::/64

@@ -25,14 +25,6 @@ render() {
 		grep -rhoE '\beth[01]\b' "$tmp/tree" | sort -u | xargs
 	fi
 }
-# all DEBIAN: the five renderers, on one line each
-all() {
-	local renderer
-	for renderer in "eni debian" "sysconfig centos" "netplan ubuntu" "networkd debian" "network-manager fedora"; do
-		# shellcheck disable=SC2086 # two words
-		echo "${renderer% *}: $(render "$1" $renderer)"
-	done
-}
 for debian in debian12 debian13; do
 	config '{to: 198.51.100.1/32, scope: link}, {to: 0.0.0.0/0, via: 198.51.100.1}' >"$tmp/config.yaml"
 	expect "$debian, a route without via" "eni: no file: KeyError: 'gateway'

@@ -24,14 +24,6 @@ render() {
 		echo "$(tail -1 "$tmp/out"), files: $(find "$tmp/tree" -type f | wc -l)"
 	fi
 }
-# all DEBIAN: the five renderers, on one line each
-all() {
-	local renderer
-	for renderer in "eni debian" "sysconfig centos" "netplan ubuntu" "networkd debian" "network-manager fedora"; do
-		# shellcheck disable=SC2086 # two words
-		echo "${renderer% *}: $(render "$1" $renderer)"
-	done
-}
 for debian in debian12 debian13; do
 	expect "$debian" "eni: ValueError: Address default is not a valid ip address, files: 0
 sysconfig: ValueError: Address default is not a valid ip address, files: 0

@@ -126,6 +126,15 @@ net_convert.handle_args("net-convert", net_convert.get_parser().parse_args(sys.a
 		-p "$tmp/config.yaml" -k yaml -d "$tmp/tree" -O "$2" -D "$3" >"$tmp/out" 2>&1
 }
 
+# all DEBIAN: what the function `render` of an entry says of each of the five renderers, on one line each
+all() {
+	local renderer
+	for renderer in "eni debian" "sysconfig centos" "netplan ubuntu" "networkd debian" "network-manager fedora"; do
+		# shellcheck disable=SC2086 # two words
+		echo "${renderer% *}: $(render "$1" $renderer)"
+	done
+}
+
 # expect WHAT WANTED GOT
 expect() {
 	if [ "$2" = "$3" ]; then
