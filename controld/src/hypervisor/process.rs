@@ -220,7 +220,8 @@ fn ticks(ticks: u64) -> Duration {
     Duration::from_secs_f64(ticks as f64 / procfs::ticks_per_second() as f64)
 }
 
-fn gone_is_none<T>(result: Result<Option<T>, ProcError>) -> io::Result<Option<T>> {
+/// `None` of a process that is gone.
+pub(crate) fn gone_is_none<T>(result: Result<Option<T>, ProcError>) -> io::Result<Option<T>> {
     match result {
         Ok(found) => Ok(found),
         Err(ProcError::NotFound(_)) => Ok(None),

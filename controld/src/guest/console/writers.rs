@@ -11,12 +11,12 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use common::off_reactor;
-use procfs::ProcError;
 use procfs::process::{FDPermissions, FDTarget, Process, all_processes};
 use tokio::sync::Mutex;
 use tokio::time::{Instant, timeout};
 
 use super::SERIAL_LOG;
+use crate::hypervisor::process::gone_is_none;
 
 /// A look at all processes takes milliseconds.
 const LOOK_DEADLINE: Duration = Duration::from_secs(20);
@@ -49,8 +49,9 @@ impl Writers {
 fn written_by_others() -> io::Result<HashSet<OsString>> {
     let own = i32::try_from(std::process::id()).ok();
     let mut written = HashSet::new();
+    // One that has ended meanwhile writes nothing.
     for process in all_processes().map_err(io::Error::other)? {
-        let Some(process) = unless_gone(process)? else { continue };
+        let Some(process) = gone_is_none(process.map(Some))? else { continue };
         if Some(process.pid) == own {
             continue;
         }
@@ -60,10 +61,10 @@ fn written_by_others() -> io::Result<HashSet<OsString>> {
 }
 
 fn written_by(process: &Process) -> io::Result<Vec<OsString>> {
-    let Some(open) = unless_gone(process.fd())? else { return Ok(Vec::new()) };
+    let Some(open) = gone_is_none(process.fd().map(Some))? else { return Ok(Vec::new()) };
     let mut logs = Vec::new();
     for fd in open {
-        let Some(fd) = unless_gone(fd)? else { continue };
+        let Some(fd) = gone_is_none(fd.map(Some))? else { continue };
         let is_writer = fd.mode().contains(FDPermissions::WRITE);
         if let FDTarget::Path(path) = fd.target
             && is_writer
@@ -74,16 +75,6 @@ fn written_by(process: &Process) -> io::Result<Vec<OsString>> {
         }
     }
     Ok(logs)
-}
-
-/// A process that has ended meanwhile writes nothing.
-fn unless_gone<T>(found: Result<T, ProcError>) -> io::Result<Option<T>> {
-    match found {
-        Ok(found) => Ok(Some(found)),
-        Err(ProcError::NotFound(_)) => Ok(None),
-        Err(ProcError::Io(error, _)) if error.raw_os_error() == Some(libc::ESRCH) => Ok(None),
-        Err(error) => Err(io::Error::other(error)),
-    }
 }
 
 #[cfg(test)]
