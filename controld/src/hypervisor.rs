@@ -1,12 +1,14 @@
 //! libvirt, as the rest of this crate wants it: async, under deadlines, and there again after libvirtd was not.
 //!
 //! One task keeps the connection ([`link`]). While there is none, [`Hypervisor::ready`] says why, and a call waits a moment for it
-//! before it fails. After every new connection comes [`HvEvent::Resync`]: events of the time between are lost, so whoever
+//! before it fails ([`calls`]). After every new connection comes [`HvEvent::Resync`]: events of the time between are lost, so whoever
 //! has a machine looks at it. Calls run off the reactor, a few at a time; one that outlives its deadline is left to end by
-//! itself. [`cgroup`] is where a machine that libvirt started is put to count as its pod.
+//! itself. [`machines`] is what is done to machines that are defined, [`start`] how one is started, and [`cgroup`] where one that
+//! libvirt started is put to count as its pod.
 
 pub mod accel;
 pub mod accelerator;
+mod calls;
 pub mod cgroup;
 mod cut_start;
 pub mod emulator;
@@ -14,6 +16,7 @@ mod features;
 mod ffi;
 mod link;
 mod log;
+mod machines;
 mod meaning;
 mod offer;
 pub mod pinning;
@@ -35,26 +38,19 @@ use uuid::Uuid;
 pub use vmspec::Offer;
 use vmspec::error::{Error, Kind, Result};
 
+use self::calls::QUICK_DEADLINE;
 pub use self::features::{Features, Version};
+use self::ffi::Connection;
 pub use self::ffi::LibvirtError;
-use self::ffi::{Connection, Domain, NO_DOMAIN, OPERATION_INVALID};
-use self::link::{Answer, Keeper, Lane, Lines, Link, Turn};
+use self::link::{Keeper, Link};
 use self::policy::Policy;
-use self::press::{Press, Presses};
+use self::press::Presses;
 pub use self::start::{Growth, StartTurn};
-use crate::model::domain::METADATA_NAMESPACE;
 
-const QUICK_DEADLINE: Duration = Duration::from_secs(15);
-const DEFINE_DEADLINE: Duration = Duration::from_secs(30);
-const DESTROY_DEADLINE: Duration = Duration::from_secs(30);
 /// How long a libvirtd that was there has to be there again.
 const RETURNS: Duration = Duration::from_secs(20);
 /// How long somebody who wants to know waits for the first connection after our start.
 const FIRST: Duration = Duration::from_secs(5);
-/// How long a call waits for its turn behind others.
-const TURN_DEADLINE: Duration = Duration::from_secs(30);
-/// How long a call waits for a connection that is being opened.
-const CONNECTION_DEADLINE: Duration = Duration::from_secs(5);
 /// Events that may wait for a slow listener; one that missed some is told to look at everything.
 const EVENT_QUEUE: usize = 1024;
 
@@ -161,21 +157,6 @@ pub struct WrapperError {
     pub line: String,
 }
 
-/// A call that had no turn.
-#[derive(Debug, thiserror::Error)]
-#[error("libvirt was busy with calls about other machines for {} s; see its log", deadline.as_secs())]
-struct Busy {
-    deadline: Duration,
-}
-
-/// A call that did not end.
-#[derive(Debug, thiserror::Error)]
-#[error("libvirt did not {what} within {} s", deadline.as_secs())]
-struct Late {
-    what: &'static str,
-    deadline: Duration,
-}
-
 /// Opens a connection of its own and asks for what [`Hypervisor::features`] tells. Blocks as long as libvirt does.
 ///
 /// # Errors
@@ -261,140 +242,6 @@ impl Hypervisor {
         Ok(self.lines().await?.features())
     }
 
-    /// Defines a machine, or defines it anew.
-    ///
-    /// # Errors
-    /// When libvirt refuses the description, or does not answer.
-    pub async fn define(&self, xml: String) -> Result<()> {
-        self.call("define the machine", DEFINE_DEADLINE, move |connection| connection.define(&xml).map(drop)).await
-    }
-
-    /// Presses the power button (ACPI). Nothing is done while libvirt has not answered the last time: it waits for a QEMU that
-    /// hangs without a deadline, and there are few turns.
-    ///
-    /// # Errors
-    /// When the machine is not on, or libvirt does not answer.
-    pub async fn shutdown(&self, id: Uuid) -> Result<()> {
-        let Some(one) = Press::begin(&self.shared.presses, id) else { return Ok(()) };
-        let press = move |connection: &Connection| {
-            let _one = one;
-            existing(connection, id)?.press_power_button()
-        };
-        self.call_in(Lane::Presses, "press the power button", QUICK_DEADLINE, press).await
-    }
-
-    /// Ends a machine; fine if it is off or there is none.
-    ///
-    /// # Errors
-    /// When it would not end, or libvirt does not answer.
-    pub async fn destroy(&self, id: Uuid) -> Result<()> {
-        let destroy = move |connection: &Connection| match connection.look_up(id)? {
-            Some(domain) => destroyed(&domain),
-            None => Ok(()),
-        };
-        self.call_in(Lane::Ends, "destroy the machine", DESTROY_DEADLINE, destroy).await
-    }
-
-    /// Ends a machine and makes libvirt forget it; fine if it is off or there is none. Nothing can start it afterwards.
-    ///
-    /// # Errors
-    /// When it would not end, or libvirt does not answer.
-    pub async fn clear(&self, id: Uuid) -> Result<()> {
-        let clear = move |connection: &Connection| {
-            let Some(domain) = connection.look_up(id)? else { return Ok(()) };
-            destroyed(&domain)?;
-            match domain.undefine(connection.features) {
-                Err(error) if error.code != NO_DOMAIN => Err(error),
-                _ => Ok(()),
-            }
-        };
-        self.call_in(Lane::Ends, "destroy and undefine the machine", DESTROY_DEADLINE, clear).await
-    }
-
-    /// Lets a machine go on that its full disk has paused; fine if nothing or somebody else has paused it, or there is none.
-    ///
-    /// # Errors
-    /// When libvirt does not do it.
-    pub async fn go_on(&self, id: Uuid) -> Result<()> {
-        let go_on = move |connection: &Connection| {
-            let Some(domain) = connection.look_up(id)? else { return Ok(()) };
-            match meaning::state_of(domain.state()?).pause {
-                Some(Pause::DiskFull) => domain.resume(),
-                Some(Pause::ByHand) | None => Ok(()),
-            }
-        };
-        self.call_in(Lane::Presses, "let the machine go on", QUICK_DEADLINE, go_on).await
-    }
-
-    /// Pauses a machine that runs; fine if it is paused.
-    ///
-    /// # Errors
-    /// When it does not run, libvirt does not do it, or does not answer.
-    pub async fn pause(&self, id: Uuid) -> Result<()> {
-        let pause = move |connection: &Connection| existing(connection, id)?.suspend();
-        self.call_in(Lane::Presses, "pause the machine", QUICK_DEADLINE, pause).await
-    }
-
-    /// Lets a machine go on, whoever has paused it; fine if nobody has.
-    ///
-    /// # Errors
-    /// When it does not run, libvirt does not do it, or does not answer.
-    pub async fn resume(&self, id: Uuid) -> Result<()> {
-        let resume = move |connection: &Connection| {
-            let domain = existing(connection, id)?;
-            match meaning::state_of(domain.state()?).pause {
-                Some(Pause::DiskFull | Pause::ByHand) => domain.resume(),
-                None => Ok(()),
-            }
-        };
-        self.call_in(Lane::Presses, "let the machine go on", QUICK_DEADLINE, resume).await
-    }
-
-    /// Where a machine stands; `None` if there is none.
-    ///
-    /// # Errors
-    /// When libvirt does not answer.
-    pub async fn state(&self, id: Uuid) -> Result<Option<DomainState>> {
-        let state = move |connection: &Connection| connection.look_up(id)?.map(|domain| domain.state()).transpose();
-        let state = self.call("tell the machine's state", QUICK_DEADLINE, state).await?;
-        Ok(state.map(meaning::state_of))
-    }
-
-    /// Machines that this instance of controld made, by their metadata. Others are none of our business.
-    ///
-    /// # Errors
-    /// When libvirt does not answer.
-    pub async fn list_ours(&self, instance: Uuid) -> Result<Vec<Marked>> {
-        let mark = instance.to_string();
-        let list = move |connection: &Connection| {
-            let mut ours = Vec::new();
-            for domain in connection.domains()? {
-                match marked(&domain) {
-                    Ok(Some((instance, marked))) if instance == mark => ours.push(marked),
-                    // Gone since it was listed.
-                    Err(error) if error.code != NO_DOMAIN => return Err(error),
-                    _ => {}
-                }
-            }
-            Ok(ours)
-        };
-        self.call("list the machines", QUICK_DEADLINE, list).await
-    }
-
-    /// Files of a machine's disks, not what they stand on; `None` if there is no such machine.
-    ///
-    /// # Errors
-    /// When libvirt does not answer.
-    pub async fn disks(&self, id: Uuid) -> Result<Option<Vec<PathBuf>>> {
-        let xml = move |connection: &Connection| match connection.look_up(id)?.map(|domain| domain.xml()).transpose() {
-            // Gone since it was looked up.
-            Err(error) if error.code == NO_DOMAIN => Ok(None),
-            xml => xml,
-        };
-        let xml = self.call("tell the machine's disks", QUICK_DEADLINE, xml).await?;
-        Ok(xml.map(|xml| meaning::disks_of(&xml)))
-    }
-
     /// Who libvirt runs QEMU as: its DAC base label, which passwd may contradict.
     ///
     /// # Errors
@@ -417,142 +264,6 @@ impl Hypervisor {
         };
         lines.qemu_user.get_or_try_init(ask).await.copied()
     }
-
-    async fn call<T: Send + 'static>(
-        &self,
-        what: &'static str,
-        deadline: Duration,
-        work: impl FnOnce(&Connection) -> Result<T, LibvirtError> + Send + 'static,
-    ) -> Result<T> {
-        self.call_in(Lane::Quick, what, deadline, work).await
-    }
-
-    async fn call_in<T: Send + 'static>(
-        &self,
-        lane: Lane,
-        what: &'static str,
-        deadline: Duration,
-        work: impl FnOnce(&Connection) -> Result<T, LibvirtError> + Send + 'static,
-    ) -> Result<T> {
-        let (lines, turn) = self.turn(what, lane, TURN_DEADLINE).await?;
-        call(what, deadline, lines.run(turn, work)).await
-    }
-
-    /// A turn to call. One of a connection that was lost meanwhile is not taken: there is another connection to wait for.
-    async fn turn(&self, what: &'static str, lane: Lane, deadline: Duration) -> Result<(Arc<Lines>, Turn)> {
-        let had = async {
-            loop {
-                let lines = self.lines().await?;
-                let turn = lines.turn(lane).await;
-                if matches!(&*self.shared.link.borrow(), Link::Up(now) if Arc::ptr_eq(now, &lines)) {
-                    return Ok((lines, turn));
-                }
-            }
-        };
-        let late = |_elapsed| Error::because(Kind::Deadline, format!("failed to {what}"), Busy { deadline });
-        tokio::time::timeout(deadline, had).await.map_err(late)?
-    }
-
-    async fn lines(&self) -> Result<Arc<Lines>> {
-        let mut link = self.shared.link.clone();
-        if let Link::Up(lines) = &*link.borrow() {
-            return Ok(lines.clone());
-        }
-        self.shared.wanted.notify_one();
-        let up = tokio::time::timeout(CONNECTION_DEADLINE, link.wait_for(|link| matches!(link, Link::Up(_)))).await;
-        match up {
-            Ok(Ok(link)) => match &*link {
-                Link::Up(lines) => Ok(lines.clone()),
-                Link::Down { cause, .. } => Err(self.not_connected(cause.clone())),
-            },
-            _ => Err(self.ready().err().unwrap_or_else(|| self.not_connected(None))),
-        }
-    }
-
-    fn not_connected(&self, cause: Option<LibvirtError>) -> Error {
-        let what = format!("no connection to libvirt at `{}`; is libvirtd running?", self.shared.uri);
-        match cause {
-            Some(cause) => Error::because(Kind::Unavailable, what, cause),
-            None => Error::new(Kind::Unavailable, what),
-        }
-    }
-}
-
-async fn call<T>(
-    what: &'static str,
-    deadline: Duration,
-    run: impl Future<Output = Result<Answer<T>, tokio::task::JoinError>>,
-) -> Result<T> {
-    match tokio::time::timeout(deadline, run).await {
-        Err(_elapsed) => Err(Error::because(Kind::Deadline, format!("failed to {what}"), Late { what, deadline })),
-        Ok(Err(_cancelled)) => Err(Error::new(Kind::Unavailable, "controld is shutting down")),
-        Ok(Ok(Answer { result: Ok(value), .. })) => Ok(value),
-        Ok(Ok(Answer { result: Err(cause), alive })) => Err(failed(what, cause, alive)),
-    }
-}
-
-fn destroyed(domain: &Domain) -> Result<(), LibvirtError> {
-    not_cut_off(domain)?;
-    match domain.destroy() {
-        Err(error) if !matches!(error.code, OPERATION_INVALID | NO_DOMAIN) => Err(error),
-        _ => Ok(()),
-    }
-}
-
-/// That libvirt does not wait for a start that its own death has cut off.
-fn not_cut_off(domain: &Domain) -> Result<(), LibvirtError> {
-    if !domain.state().is_ok_and(|raw| meaning::state_of(raw).coming_up) {
-        return Ok(());
-    }
-    let name = domain.name()?;
-    let told = |message| Err(LibvirtError { code: OPERATION_INVALID, message });
-    match cut_start::is_cut(Path::new(cut_start::STATUS_DIR), &name) {
-        Ok(false) => Ok(()),
-        Ok(true) => told(format!(
-            "libvirtd died while it started `{name}`, and the one that runs now waits for ever for that start; restart \
-             libvirtd (machines run on)"
-        )),
-        Err(error) => {
-            tracing::warn!(machine = name, %error, "status that libvirt keeps of a machine not read");
-            Ok(())
-        }
-    }
-}
-
-/// The instance that a machine's mark names, if it has one, and the rest of it.
-fn marked(domain: &Domain) -> Result<Option<(String, Marked)>, LibvirtError> {
-    let Some(mark) = domain.metadata(METADATA_NAMESPACE)?.and_then(|element| meaning::mark_of(&element)) else {
-        return Ok(None);
-    };
-    let meaning::Mark { instance, sandbox, pod_uid } = mark;
-    let runs = meaning::state_of(domain.state()?).phase == DomainPhase::On;
-    Ok(Some((instance, Marked { id: domain.id()?, name: domain.name()?, sandbox, pod_uid, runs, disks: Vec::new() })))
-}
-
-fn existing(connection: &Connection, id: Uuid) -> Result<Domain, LibvirtError> {
-    let absent = || LibvirtError { code: NO_DOMAIN, message: format!("no machine `{id}`") };
-    connection.look_up(id)?.ok_or_else(absent)
-}
-
-fn failed(what: &'static str, cause: LibvirtError, alive: bool) -> Error {
-    let mut action = format!("failed to {what}");
-    if meaning::is_start_forbidden(&cause.message) {
-        action.push_str(
-            ": AppArmor, SELinux or a file's mode forbids to start vmwrapper; `virtletctl doctor` says which, and what mends it",
-        );
-    }
-    if let Some(error) = meaning::wrapper_line_of(&cause.message) {
-        // EX_UNAVAILABLE of sysexits: vmwrapper could not reach tapmanager, or was refused.
-        let kind = if error.code == 69 { Kind::Unavailable } else { Kind::Internal };
-        return Error::because(kind, action, error);
-    }
-    let kind = match cause.code {
-        _ if !alive => Kind::Unavailable,
-        NO_DOMAIN => Kind::NotFound,
-        OPERATION_INVALID => Kind::State,
-        _ => Kind::Internal,
-    };
-    Error::because(kind, action, cause)
 }
 
 #[cfg(test)]

@@ -9,8 +9,9 @@ use vmspec::error::{Error, Kind, Result};
 use vmspec::plan::MachineType;
 use vmspec::{Accelerator, Offer};
 
+use super::Hypervisor;
+use super::calls::{DEFINE_DEADLINE, QUICK_DEADLINE};
 use super::ffi::{Connection, INVALID_ARG, LibvirtError};
-use super::{DEFINE_DEADLINE, Hypervisor, QUICK_DEADLINE};
 
 impl Hypervisor {
     /// What machines of a type `emulator` can make, or why it can make none.

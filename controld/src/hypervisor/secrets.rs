@@ -4,8 +4,9 @@ use uuid::Uuid;
 use vmspec::error::Result;
 use vmspec::flexvolume::Key;
 
+use super::Hypervisor;
+use super::calls::QUICK_DEADLINE;
 use super::ffi::Connection;
-use super::{Hypervisor, QUICK_DEADLINE};
 use crate::model::domain::DiskSecret;
 
 impl Hypervisor {

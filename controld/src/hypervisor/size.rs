@@ -3,9 +3,11 @@
 use uuid::Uuid;
 use vmspec::error::Result;
 
+use super::Hypervisor;
+use super::calls::QUICK_DEADLINE;
 use super::ffi::Connection;
 use super::link::Lane;
-use super::{Hypervisor, QUICK_DEADLINE, existing};
+use super::machines::existing;
 
 impl Hypervisor {
     /// Gives a machine that runs so many virtual CPUs.

@@ -2,10 +2,12 @@
 
 mod conditions;
 mod events;
+mod facts;
 mod metrics;
+mod sessions;
 mod stats;
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -15,12 +17,10 @@ use proto::cri::runtime_service_server::RuntimeService;
 use proto::cri::*;
 use proto::pause::Pause;
 use proto::tap::PodId;
-use streaming::Otherwise;
 use tonic::codegen::BoxStream;
 use tonic::{Request, Response, Status};
 use tracing::Instrument as _;
-use vmspec::draft::mount_options::are_held;
-use vmspec::error::{Error, Kind, Result};
+use vmspec::error::{Kind, Result};
 use vmspec::{ContainerId, SandboxConfig};
 
 use super::{convert, find, lists, metrics as pod_metrics, starting};
@@ -29,14 +29,14 @@ use crate::api::span;
 use crate::api::status::{self, finish};
 use crate::config::{CgroupDriver, Config};
 use crate::container::{Containers, Create, explain};
-use crate::guest::agents::{self, Output};
+use crate::guest::agents::Output;
 use crate::hypervisor::Hypervisor;
 use crate::hypervisor::accelerator::AcceleratorChoice;
 use crate::hypervisor::emulator::Emulator;
 use crate::images::Images;
-use crate::model::{Container, ContainerState, Sandbox, SandboxState};
+use crate::model::{Container, Sandbox};
+use crate::orphans::Known;
 use crate::orphans::instance::Instance;
-use crate::orphans::{Known, Orphan};
 use crate::sandbox::Sandboxes;
 use crate::store::Store;
 use crate::tap::Tap;
@@ -125,12 +125,6 @@ impl Runtime {
     }
 }
 
-/// A thing of unknown owner, for people.
-fn orphan(orphan: &Orphan) -> serde_json::Value {
-    let Orphan { kind, id, pod, why, .. } = orphan;
-    serde_json::json!({ "kind": kind.as_str(), "id": id, "namespace": pod.namespace, "name": pod.name, "why": why })
-}
-
 /// What is absent is as good as stopped or removed.
 fn or_absent<T>(found: Result<T>) -> Result<Option<T>, Status> {
     match found {
@@ -151,35 +145,14 @@ impl RuntimeService for Runtime {
     }
 
     async fn status(&self, request: Request<StatusRequest>) -> Result<Response<StatusResponse>, Status> {
-        let mut info = HashMap::new();
-        if request.into_inner().verbose {
-            let handlers = self.uses.config.handlers.iter().map(|(name, handler)| (name, handler.shown()));
-            let handlers: BTreeMap<_, _> = handlers.collect();
-            let facts = serde_json::json!({
-                "accelerator": self.uses.accel.shown(),
-                "emulator": self.uses.config.emulator,
-                "vmwrapper": self.uses.config.vmwrapper,
-                "instance": self.uses.instance.id(),
-                "recordsInDoubt": self.uses.instance.doubt(),
-                "orphans": self.uses.orphans.last_seen().iter().map(orphan).collect::<Vec<_>>(),
-                "libvirt": self.uses.hypervisor.version().map(|version| version.to_string()),
-                "handlers": handlers,
-                "imagesPerHandler": self.uses.images.per_other_handler(),
-                "imageRuleProblems": self.uses.images.rule_problems().await,
-            });
-            info.insert("virtlet".into(), facts.to_string());
-        }
-        let handlers: Vec<_> = std::iter::once(String::new()).chain(self.uses.config.handler_names()).collect();
-        // Of those that hold none, a container with options is refused, and the options named.
-        let mount_options = handlers.iter().any(|name| are_held(&self.uses.config.handler(name).defaults));
-        let features = RuntimeHandlerFeatures { recursive_read_only_mounts: true, ..Default::default() };
-        let runtime_handlers =
-            handlers.into_iter().map(|name| RuntimeHandler { name, features: Some(features) }).collect();
+        let verbose = request.into_inner().verbose;
+        let info = if verbose { self.facts().await } else { HashMap::new() };
+        let (runtime_handlers, features) = self.handlers();
         Ok(Response::new(StatusResponse {
             status: Some(RuntimeStatus { conditions: self.conditions().await }),
             info,
             runtime_handlers,
-            features: Some(RuntimeFeatures { mount_options, ..Default::default() }),
+            features: Some(features),
         }))
     }
 
@@ -470,29 +443,12 @@ impl RuntimeService for Runtime {
     }
 
     async fn exec(&self, request: Request<ExecRequest>) -> Result<Response<ExecResponse>, Status> {
-        let ExecRequest { container_id, cmd, tty, stdin, stdout, stderr } = request.into_inner();
-        let id = answer(self.container_id(&container_id))?;
-        let container = answer(self.containers.get(id))?;
-        // What is wrong with it is said here, where the client hears it.
-        answer(agents::Command::of(&container, cmd.clone()))?;
-        let (container_id, otherwise) = (id.to_string(), Otherwise::default());
-        let wanted = streaming::ExecRequest { container_id, cmd, stdin, stdout, stderr, tty, otherwise };
-        let url = answer(self.uses.sessions.exec_url(wanted))?;
+        let url = answer(self.exec_url(request.into_inner()))?;
         Ok(Response::new(ExecResponse { url }))
     }
 
     async fn attach(&self, request: Request<AttachRequest>) -> Result<Response<AttachResponse>, Status> {
-        let request = request.into_inner();
-        let id = answer(self.container_id(&request.container_id))?;
-        let container = answer(self.containers.get(id))?;
-        if container.state != ContainerState::Running {
-            let error = Error::new(Kind::State, format!("container `{id}` does not run, so nobody can attach to it"));
-            return Err(status::of(&error));
-        }
-        let AttachRequest { stdin, stdout, stderr, tty, .. } = request;
-        let (container_id, stdin_once) = (id.to_string(), container.config.stdin_once);
-        let wanted = streaming::AttachRequest { container_id, stdin, stdout, stderr, tty, stdin_once };
-        let url = answer(self.uses.sessions.attach_url(wanted))?;
+        let url = answer(self.attach_url(request.into_inner()))?;
         Ok(Response::new(AttachResponse { url }))
     }
 
@@ -500,13 +456,7 @@ impl RuntimeService for Runtime {
         &self,
         request: Request<PortForwardRequest>,
     ) -> Result<Response<PortForwardResponse>, Status> {
-        let request = request.into_inner();
-        let id = answer(self.sandbox_id(&request.pod_sandbox_id))?;
-        if self.uses.store.sandbox(&id).is_none_or(|sandbox| sandbox.state != SandboxState::Ready) {
-            let error = Error::new(Kind::State, format!("sandbox `{id}` is not ready, so it has no ports"));
-            return Err(status::of(&error));
-        }
-        let url = answer(self.uses.sessions.port_forward_url(id.to_string(), &request.port))?;
+        let url = answer(self.port_forward_url(request.into_inner()))?;
         Ok(Response::new(PortForwardResponse { url }))
     }
 
