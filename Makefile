@@ -7,6 +7,8 @@ SHELL := bash
 
 export VIRTLET_CACHE ?= $(HOME)/.cache/virtlet-rs
 export CARGO_TARGET_DIR ?= $(VIRTLET_CACHE)/target
+# Where insta finds the snapshots; the clone that a test was built in may be another one.
+export CARGO_TARGET_X86_64_UNKNOWN_LINUX_GNU_RUNNER ?= env INSTA_WORKSPACE_ROOT=$(CURDIR)
 # Warnings are `make lint`'s; a flag here would build everything twice.
 CARGO := cargo
 # Of the programs under test: `release` is what is shipped, `dev` is built in a minute after a change. The bed is `dev`.
@@ -26,12 +28,8 @@ BED := target/bed/bed
 LINTERS := $(VIRTLET_CACHE)/linters/$(shell sha256sum .ci/linters.txt | cut -c 1-16)
 GNU := x86_64-unknown-linux-gnu
 
-# Two clones may share one target directory. cargo tells our crates apart by their place in the workspace, so it takes what
-# another clone built for this one's if that is newer: the sources of a clone that comes in turn are newer still.
-own = [ "$$(cat $(CARGO_TARGET_DIR)/.clone 2>/dev/null)" = '$(CURDIR)' ] || { mkdir -p $(CARGO_TARGET_DIR); \
-	find $(CURDIR) -path $(CURDIR)/target -prune -o \( -name '*.rs' -o -name '*.proto' \) -exec touch {} +; \
-	echo '$(CURDIR)' >$(CARGO_TARGET_DIR)/.clone; };
-# And nobody replaces a program between its build and its copy.
+own = .ci/takeover.sh $(CARGO_TARGET_DIR);
+# Nobody replaces a program between its build and its copy.
 locked = mkdir -p $(VIRTLET_CACHE); exec 8>$(VIRTLET_CACHE)/build.lock; flock 8; $(own)
 # $(call bed,WORDS): the test bed's program, with guests and peers
 bed = guests=$$(tests/guests/build.sh $(GUESTS)); peers=$$(tests/peers/build.sh $(PEERS)); \

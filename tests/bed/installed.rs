@@ -117,7 +117,7 @@ fn given_up(scripts: &Path) -> Result<()> {
 
 /// Unpacked into a root of its own, which gets systemd's own units from this machine.
 fn tarball(bed: &Bed) -> Result<()> {
-    let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("../deploy/tarball.sh");
+    let script = bed.config.source("deploy/tarball.sh")?;
     let mut make = command("bash", [script.as_os_str(), bed.config.dist()?.as_os_str(), bed.dir.as_os_str()]);
     let made = finish(
         make.env("VERSION", "1.0").env("SOURCE_DATE_EPOCH", "1700000000").env("LEVEL", "0"),

@@ -9,6 +9,7 @@ const OUTSIDE: &str = "VIRTLET_OUTSIDE";
 /// Where the programs under test, the guests and the peers are.
 #[derive(Debug, Clone)]
 pub struct Config {
+    clone: PathBuf,
     dist: PathBuf,
     guests: Option<PathBuf>,
     peers: Option<PathBuf>,
@@ -28,19 +29,31 @@ pub struct Outside {
 }
 
 impl Config {
-    /// Reads `VIRTLET_DIST` (default `target/dist`), `VIRTLET_GUESTS`, `VIRTLET_PEERS` and `VIRTLET_KEEP`; and, which the bed sets
-    /// for itself in an emulated node, `VIRTLET_OUTSIDE`.
+    /// Takes the directory that it is in for the clone, and reads `VIRTLET_DIST` (default `target/dist`), `VIRTLET_GUESTS`,
+    /// `VIRTLET_PEERS` and `VIRTLET_KEEP`; and, which the bed sets for itself in an emulated node, `VIRTLET_OUTSIDE`.
     #[must_use]
     pub fn from_env() -> Self {
         let path = |name| std::env::var_os(name).map(PathBuf::from);
-        let default = || Path::new(env!("CARGO_MANIFEST_DIR")).join("../target/dist");
+        // Not the one that this program was built in: another clone may have taken it over.
+        let clone = std::env::current_dir().unwrap_or_default();
         Self {
-            dist: path("VIRTLET_DIST").unwrap_or_else(default),
+            dist: path("VIRTLET_DIST").unwrap_or_else(|| clone.join("target/dist")),
+            clone,
             guests: path("VIRTLET_GUESTS"),
             peers: path("VIRTLET_PEERS"),
             keep: path("VIRTLET_KEEP").is_some(),
             outside: std::env::var_os(OUTSIDE).and_then(|word| word.to_str().and_then(Outside::of_word)),
         }
+    }
+
+    /// A file of the clone, such as `deploy/image.sh`.
+    ///
+    /// # Errors
+    /// When it is not there.
+    pub fn source(&self, file: &str) -> Result<PathBuf> {
+        let path = self.clone.join(file);
+        ensure!(path.exists(), "no `{}`; run the bed in a clone", path.display());
+        Ok(path)
     }
 
     /// Directory of the programs under test.

@@ -36,6 +36,8 @@ const ETCD: &str = "http://127.0.0.1:2379";
 pub struct Plane {
     daemons: Vec<Daemon>,
     peers: PathBuf,
+    /// The documents' commands are for somebody who is in it.
+    clone: PathBuf,
 }
 
 impl Plane {
@@ -80,7 +82,8 @@ impl Plane {
         for name in ["kube-apiserver", "kube-controller-manager", "kube-scheduler"] {
             daemons.push(daemon(bed, name)?);
         }
-        let mut plane = Self { daemons, peers };
+        let clone = bed.config.source(".")?;
+        let mut plane = Self { daemons, peers, clone };
         plane.wait_ready()?;
         for words in [&["bootstrap-token"][..], &["upload-config", "all"], &["addon", "kube-proxy"]] {
             phase(words, &["--kubeconfig", ADMIN])?;
@@ -120,7 +123,7 @@ impl Plane {
     fn command(&self, script: &str) -> Command {
         let path = format!("{}:/usr/sbin:/usr/bin:/sbin:/bin", self.peers.display());
         let mut bash = command("bash", ["-e", "-o", "pipefail", "-c", script]);
-        bash.env("PATH", path).env("KUBECONFIG", ADMIN).current_dir(Path::new(env!("CARGO_MANIFEST_DIR")).join(".."));
+        bash.env("PATH", path).env("KUBECONFIG", ADMIN).current_dir(&self.clone);
         bash
     }
 

@@ -20,10 +20,15 @@ fn rows() -> Vec<(usize, Vec<&'static str>)> {
     DOCUMENT.lines().filter_map(of_row).collect()
 }
 
+fn workspace() -> PathBuf {
+    let crate_dir = std::env::var_os("CARGO_MANIFEST_DIR").expect("cargo names it to a test");
+    Path::new(&crate_dir).join("../..")
+}
+
 /// Where tests of a crate may be, each file of which has the name of a module: those beside the code, and those of a
 /// program of their own.
 fn places(of: &str) -> [PathBuf; 2] {
-    let workspace = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
+    let workspace = workspace();
     let of = match of {
         "imagestore" | "virtletctl" => workspace.join("controld").join(of),
         of => workspace.join(of),
@@ -49,8 +54,7 @@ fn is_there(test: &str) -> bool {
 
 /// Sources of the bed's cases.
 fn case_files() -> Vec<String> {
-    let (mut directories, mut texts) =
-        (vec![Path::new(env!("CARGO_MANIFEST_DIR")).join("../../tests/bed")], Vec::new());
+    let (mut directories, mut texts) = (vec![workspace().join("tests/bed")], Vec::new());
     while let Some(directory) = directories.pop() {
         for entry in fs::read_dir(&directory).expect("the bed's sources") {
             let path = entry.expect("an entry").path();

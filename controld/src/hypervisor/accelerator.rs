@@ -164,7 +164,7 @@ impl AcceleratorChoice {
 
 #[cfg(test)]
 mod tests {
-    use std::path::Path;
+    use std::path::{Path, PathBuf};
 
     use super::*;
 
@@ -183,14 +183,18 @@ mod tests {
     }
 
     /// Programs of the system: a script that a test writes may still be open for writing in a process forked meanwhile.
-    fn install(dir: &Path, emulator: &str) {
+    fn install(dir: &Path, emulator: impl AsRef<Path>) {
         let half = dir.join("emulator.new");
         std::os::unix::fs::symlink(emulator, &half).expect("linked");
         std::fs::rename(half, dir.join("emulator")).expect("installed");
     }
 
     const FAILS: &str = "/bin/false";
-    const WORKS: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/src/hypervisor/accel/fixtures/working_emulator.sh");
+
+    fn works() -> PathBuf {
+        let crate_dir = std::env::var_os("CARGO_MANIFEST_DIR").expect("cargo names it to a test");
+        Path::new(&crate_dir).join("src/hypervisor/accel/fixtures/working_emulator.sh")
+    }
 
     #[tokio::test]
     async fn that_kvm_failed_is_not_remembered_and_that_it_works_is() {
@@ -202,7 +206,7 @@ mod tests {
         assert!(choice.trouble().is_some_and(|trouble| trouble.contains("KVM did not work")), "{:?}", choice.trouble());
         assert_eq!(store.fact::<(ProbeKey, Verdict)>(FACT), None);
 
-        install(dir.path(), WORKS);
+        install(dir.path(), works());
         assert_eq!(choice.try_again().await.accelerator, Accelerator::Kvm);
         assert_eq!(choice.get().await, Accelerator::Kvm, "new machines get it");
         assert_eq!(choice.trouble(), None);
@@ -220,7 +224,7 @@ mod tests {
     async fn a_failure_that_an_earlier_release_remembered_is_forgotten() {
         let dir = tempfile::tempdir().expect("tempdir");
         let (store, question) = node(dir.path(), Accel::Auto);
-        install(dir.path(), WORKS);
+        install(dir.path(), works());
         let key = ProbeKey::of(&question).expect("there");
         let bad = serde_json::json!([key, { "accelerator": "qemu", "reason": "KVM does not work here" }]);
         store.put_fact(FACT, &bad).await.expect("put");

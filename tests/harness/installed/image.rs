@@ -58,7 +58,7 @@ impl Image {
     }
 
     fn build_of(bed: &Bed, dist: &Path, tag: &str) -> Result<Self> {
-        let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("../deploy/image.sh");
+        let script = bed.config.source("deploy/image.sh")?;
         let dir = bed.dir.join(format!("image-{tag}"));
         let mut build = command("bash", [script.as_os_str(), dist.as_os_str(), dir.as_os_str()]);
         let name = format!("virtlet-install:{tag}");

@@ -35,7 +35,7 @@ impl Packages {
     /// # Errors
     /// When they cannot be built.
     pub fn build_in(bed: &Bed, dir: &Path, version: &str) -> Result<Self> {
-        let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("../deploy/deb/build.sh");
+        let script = bed.config.source("deploy/deb/build.sh")?;
         let mut build = command("bash", [script.as_os_str(), bed.config.dist()?.as_os_str(), dir.as_os_str()]);
         build.env("VERSION", version).env("COMPRESS", "none").env("SOURCE_DATE_EPOCH", EPOCH);
         let built = finish(&mut build, DEADLINE)?;

@@ -3,7 +3,8 @@ use super::*;
 /// Part of the tree: a script that a test writes may still be open for writing in a process forked meanwhile by another
 /// test, and then cannot be run.
 fn fixture(name: &str) -> PathBuf {
-    Path::new(env!("CARGO_MANIFEST_DIR")).join("src/hypervisor/accel/fixtures").join(name)
+    let crate_dir = std::env::var_os("CARGO_MANIFEST_DIR").expect("cargo names it to a test");
+    Path::new(&crate_dir).join("src/hypervisor/accel/fixtures").join(name)
 }
 
 fn question(dir: &Path) -> Question {
