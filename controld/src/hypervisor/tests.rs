@@ -1,5 +1,6 @@
 use tokio::time::Instant;
 
+use super::press::Press;
 use super::*;
 
 fn hypervisor(link: Link) -> (Hypervisor, watch::Sender<Link>) {
