@@ -23,6 +23,12 @@ STATIC := vmwrapper fswrapper virtlet-agent virtlet-install
 # unit tests share one build of each library.
 DEV := $(CARGO) build --locked --test units
 BED := target/bed/bed
+# What `--version` has behind the release: the commit of a clone, and `-dirty` if it was changed. Programs alone read it, in their `main`,
+# so another commit builds no library anew. There is no date in a program.
+ifeq ($(origin VIRTLET_COMMIT),undefined)
+VIRTLET_COMMIT := $(shell git describe --always --dirty --abbrev=12 --exclude='*' 2>/dev/null)
+endif
+export VIRTLET_COMMIT
 LINTERS := $(VIRTLET_CACHE)/linters/$(shell sha256sum .ci/linters.txt | cut -c 1-16)
 GNU := x86_64-unknown-linux-gnu
 

@@ -34,6 +34,8 @@ use crate::tap::Tap;
 /// Where the figures come from.
 #[derive(Debug)]
 pub struct Sources {
+    /// What we say our version is.
+    pub version: &'static str,
     pub images: Images,
     pub records: Store,
     pub accel: AcceleratorChoice,

@@ -100,7 +100,7 @@ pub(super) struct Facts {
 impl Facts {
     /// Looks at memory alone.
     pub(super) fn of(sources: &Sources) -> Self {
-        let Sources { images, records, accel, reboots, orphans, hypervisor, tap, functions } = sources;
+        let Sources { version, images, records, accel, reboots, orphans, hypervisor, tap, functions } = sources;
         let verdict = accel.known();
         let containers = records.containers();
         let mut unused = images.sizes();
@@ -109,7 +109,7 @@ impl Facts {
             unused.remove(&file);
         }
         Self {
-            version: env!("CARGO_PKG_VERSION"),
+            version,
             images: images.per_handler(),
             pulls: images.pull_counts(),
             downloads: {

@@ -217,6 +217,7 @@ async fn a_scrape_tells_what_is_so_now() {
     let (hypervisor, _events) = Hypervisor::connect(&nobody, std::time::Duration::from_secs(1));
     let tap = Tap::new(root.path().join("no.sock"), std::time::Duration::from_secs(1));
     let sources = Sources {
+        version: "1.2.3",
         images: images.clone(),
         records: records.clone(),
         accel,
