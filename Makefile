@@ -198,7 +198,7 @@ bench: build ## measures, prints a table, writes target/bench/report.json; BENCH
 	@gcc -O2 -static -s -o target/bench/pause tests/bench/pause.c
 	@$(call bed,bench $(BENCH))
 
-lint: host $(LINTERS) ## format, clippy, who may use whom, paths in documents, lean shims, licences, spelling
+lint: host $(LINTERS) ## format, clippy, who may use whom, paths in documents, lean shims, licences, alert rules, spelling
 	$(CARGO) fmt --all --check
 	@$(own)
 	$(CARGO) clippy --locked --workspace --all-targets -- -D warnings
@@ -210,6 +210,7 @@ lint: host $(LINTERS) ## format, clippy, who may use whom, paths in documents, l
 	done
 	@! $(CARGO) tree --locked -i aws-lc-rs 2>/dev/null || { echo 'TLS is ring here, not aws-lc-rs' >&2; exit 1; }
 	$(LINTERS)/bin/cargo-deny --all-features --config .deny.toml check bans licenses sources
+	@promtool=$$(tests/peers/build.sh promtool)/promtool; set -x; $$promtool check rules deploy/alerts.yaml; $$promtool test rules tests/alerts/*.yaml
 	$(LINTERS)/bin/typos --config .typos.toml
 
 $(LINTERS):

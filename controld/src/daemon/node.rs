@@ -180,6 +180,8 @@ impl Node {
             hypervisor: self.hypervisor.clone(),
             tap: self.tap.clone(),
             functions: metrics::Functions::default(),
+            networks: metrics::Networks::default(),
+            filesystems: metrics::FileSystems::new(self.config.images_dir(), self.config.state_dir.clone()),
         }
     }
 }
