@@ -25,6 +25,12 @@ STATIC := vmwrapper fswrapper virtlet-agent virtlet-install
 # unit tests share one build of each library.
 DEV := $(CARGO) build --locked --test units
 BED := target/bed/bed
+# What `--version` has behind the release: the commit of a clone, and `-dirty` if it was changed. Programs alone read it, in their `main`,
+# so another commit builds no library anew. There is no date in a program.
+ifeq ($(origin VIRTLET_COMMIT),undefined)
+VIRTLET_COMMIT := $(shell git describe --always --dirty --abbrev=12 --exclude='*' 2>/dev/null)
+endif
+export VIRTLET_COMMIT
 LINTERS := $(VIRTLET_CACHE)/linters/$(shell sha256sum .ci/linters.txt | cut -c 1-16)
 GNU := x86_64-unknown-linux-gnu
 
@@ -44,7 +50,7 @@ TIME ?= 60
 RUNS ?=
 TARGETS ?=
 
-.PHONY: help setup host room proto build deb tarball image bed demo test units test-unit test-root test-net test-node test-sriov test-iommufd test-installed test-vm test-restart test-soak test-cri test-kubelet test-image test-mapping test-seed soak fuzz lint bench
+.PHONY: help setup host room proto build notices deb tarball image release bed demo test units test-unit test-root test-net test-node test-sriov test-iommufd test-installed test-vm test-restart test-soak test-cri test-kubelet test-image test-mapping test-seed soak fuzz lint bench
 
 help: ## this list
 	@grep -E '^[a-z -]+:.*##' Makefile | sed 's/:.*##/\t/' | expand -t 16
@@ -63,7 +69,12 @@ room:
 proto: ## code of the .proto files, after one of them has changed, and whether the CRI wire is as it was
 	cd proto/generate && $(CARGO) run --locked --quiet && $(CARGO) test --locked --quiet
 
-build: host ## programs into target/dist, stripped, their symbols beside them; PROFILE=dev: quicker, into target/dev
+# What is linked is what cargo says by these files.
+target/NOTICES: LICENSE Cargo.lock rust-toolchain.toml $(wildcard Cargo.toml */Cargo.toml */*/Cargo.toml deploy/linked/*.py)
+	@mkdir -p target; deploy/linked/notices.py >$@.new; mv $@.new $@
+notices: target/NOTICES ## what is linked into the programs, whose it is and under which licences, into target/NOTICES
+
+build: host target/NOTICES ## programs into target/dist, stripped, their symbols beside them; PROFILE=dev: quicker, into target/dev
 	@$(locked) \
 	$(if $(filter dev,$(PROFILE)),$(DEV) $(SHIPPED:%=--bin %) $(PLUGINS:%=--bin %),$(CARGO) build --locked --release $(SHIPPED:%=-p %)); \
 	RUSTFLAGS='-C target-feature=+crt-static' $(CARGO) build --locked --profile shim --target $(GNU) -p vmwrapper -p fswrapper -p agent -p installer; \
@@ -73,7 +84,8 @@ build: host ## programs into target/dist, stripped, their symbols beside them; P
 		objcopy --only-keep-debug $$built $$program.debug; \
 		objcopy --strip-all --add-gnu-debuglink=$$program.debug $$built $$program.new; \
 		mv $$program.new $$program; \
-	done
+	done; \
+	install -m 644 target/NOTICES $(DIST)/NOTICES
 	@ls -l $(DIST)
 
 deb: build ## Debian packages of them into target/deb; with PROFILE=dev, too
@@ -87,6 +99,11 @@ tarball: build ## what the packages have, for nodes without dpkg, into target/ta
 image: build ## a container image that puts them on nodes, and its DaemonSet, into target/image; IMAGE=NAME:TAG
 	@rm -rf target/image
 	@IMAGE='$(IMAGE)' deploy/image.sh $(DIST) target/image
+
+# Not `target/release`, which is cargo's wherever it builds into the clone.
+release: build ## packages, tarball, image, manifests, alert rules, SBOM and checksums, into target/artifacts; IMAGE=NAME:TAG VERSION=1.2.3
+	@rm -rf target/artifacts
+	@IMAGE='$(IMAGE)' deploy/release.sh $(DIST) target/artifacts
 
 bed: build
 	@$(locked) \
@@ -190,7 +207,7 @@ bench: build ## measures, prints a table, writes target/bench/report.json; BENCH
 	@gcc -O2 -static -s -o target/bench/pause tests/bench/pause.c
 	@$(call bed,bench $(BENCH))
 
-lint: host $(LINTERS) ## format, clippy, who may use whom, paths in documents, lean shims, licences, spelling
+lint: host $(LINTERS) ## format, clippy, who may use whom, paths in documents, lean shims, licences, alert rules, spelling
 	$(CARGO) fmt --all --check
 	@$(own)
 	$(CARGO) clippy --locked --workspace --all-targets -- -D warnings
@@ -202,6 +219,7 @@ lint: host $(LINTERS) ## format, clippy, who may use whom, paths in documents, l
 	done
 	@! $(CARGO) tree --locked -i aws-lc-rs 2>/dev/null || { echo 'TLS is ring here, not aws-lc-rs' >&2; exit 1; }
 	$(LINTERS)/bin/cargo-deny --all-features --config .deny.toml check bans licenses sources
+	@promtool=$$(tests/peers/build.sh promtool)/promtool; set -x; $$promtool check rules deploy/alerts.yaml; $$promtool test rules tests/alerts/*.yaml
 	$(LINTERS)/bin/typos --config .typos.toml
 
 $(LINTERS):

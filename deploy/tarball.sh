@@ -12,6 +12,8 @@ COMPRESS=none deploy/deb/build.sh "$DIST" "$work/deb" >/dev/null 2>&1
 for package in "$work"/deb/*.deb; do dpkg-deb --extract "$package" "$work/root"; done
 version=$(basename "$work"/deb/virtlet_*.deb | cut -d_ -f2)
 mv "$work/root/etc" "$work/root/usr/share/doc/virtlet/examples/etc"
+# Which Debian has for all packages.
+install -m 644 LICENSE "$work/root/usr/share/doc/virtlet/LICENSE"
 
 tarball=$OUT/virtlet-$version-x86_64.tar.xz
 (cd "$work/root" && find . ! -type d -printf '%P\n' | sort) >"$work/files"

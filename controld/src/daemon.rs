@@ -50,11 +50,11 @@ const STATE_MODE: u32 = 0o711;
 /// How long the database may take at the end to have all that is in the log.
 const FLUSH_DEADLINE: Duration = Duration::from_secs(5);
 
-/// Runs the daemon on a runtime of its own until a signal asks it to go down.
+/// Runs the daemon, which says that it is `version`, on a runtime of its own until a signal asks it to go down.
 ///
 /// # Errors
 /// When it cannot start.
-pub fn main(config: Config) -> anyhow::Result<()> {
+pub fn main(config: Config, version: &'static str) -> anyhow::Result<()> {
     // Fails only if another provider was installed before, and none was.
     let _ = rustls::crypto::ring::default_provider().install_default();
     init_log(&config.log)?;
@@ -62,7 +62,7 @@ pub fn main(config: Config) -> anyhow::Result<()> {
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
     runtime.block_on(async {
         let shutdown = signalled()?;
-        run(config, shutdown).await
+        run(config, version, shutdown).await
     })?;
     // Calls to libvirt that outlive their deadline must not keep us.
     runtime.shutdown_background();
@@ -73,13 +73,13 @@ pub fn main(config: Config) -> anyhow::Result<()> {
 ///
 /// # Errors
 /// When it cannot start, or its socket fails.
-pub async fn run(config: Config, shutdown: impl Future<Output = ()>) -> anyhow::Result<()> {
-    tracing::info!(?config, "controld {} starting", env!("CARGO_PKG_VERSION"));
+pub async fn run(config: Config, version: &'static str, shutdown: impl Future<Output = ()>) -> anyhow::Result<()> {
+    tracing::info!(?config, "controld {version} starting");
     make_dirs(&config)?;
     let (socket, deadline) = (config.cri_socket(), config.shutdown_deadline);
     let _lock = api::socket::lock(&socket)?;
     let listener = api::socket::open(&socket)?;
-    let (door, opener) = api::door::shut();
+    let (door, opener) = api::door::shut(version);
     let (calls, stop) = (Calls::default(), CancellationToken::new());
     // Ends with us, should the start fail.
     let mut serving = JoinSet::new();
@@ -87,7 +87,7 @@ pub async fn run(config: Config, shutdown: impl Future<Output = ()>) -> anyhow::
     tracing::info!(socket = %socket.display(), "listening");
     let mut shutdown = pin!(shutdown);
     let started = tokio::select! {
-        started = start(config, &opener, &calls) => started?,
+        started = start(config, version, &opener, &calls) => started?,
         () = &mut shutdown => {
             tracing::info!("told to end amid the start");
             // Fails only if somebody removed it before.
@@ -138,7 +138,7 @@ struct Started {
 }
 
 /// Opens all that calls need, and begins what goes on beside them.
-async fn start(config: Config, opener: &Opener, calls: &Calls) -> anyhow::Result<Started> {
+async fn start(config: Config, version: &'static str, opener: &Opener, calls: &Calls) -> anyhow::Result<Started> {
     let (node, events) = Node::open(config, |what| opener.waits_for(what)).await?;
     let config = node.config.clone();
     opener.waits_for("the image mappings of the cluster");
@@ -149,7 +149,7 @@ async fn start(config: Config, opener: &Opener, calls: &Calls) -> anyhow::Result
     opener.waits_for("a first look at the emulator");
     node.accel.refresh_wrapper(&config).await;
     let metrics = match config.metrics.address {
-        Some(address) => Some(metrics::start(address, node.for_metrics(), calls).await?),
+        Some(address) => Some(metrics::start(address, node.for_metrics(version), calls).await?),
         None => None,
     };
     opener.waits_for("the removal of what earlier lives left");
@@ -171,7 +171,7 @@ async fn start(config: Config, opener: &Opener, calls: &Calls) -> anyhow::Result
     opener.waits_for("libvirt, which knows how starts came out that were cut off");
     settle::cut_off_starts(&node.store).await;
     let services = api::services(
-        cri::runtime::Runtime::new(node.for_calls(sessions.clone()), sandboxes, containers.clone()),
+        cri::runtime::Runtime::new(node.for_calls(sessions.clone(), version), sandboxes, containers.clone()),
         cri::image::ImageCalls::new(node.images.clone()),
         api::Own {
             images: admin::AdminCalls::new(node.images.clone()),

@@ -7,6 +7,7 @@ mod exit;
 use std::io::{self, Write as _};
 use std::path::PathBuf;
 use std::process::ExitCode;
+use std::sync::LazyLock;
 
 use anyhow::Context as _;
 use clap::{CommandFactory as _, Parser, Subcommand, ValueEnum};
@@ -19,9 +20,13 @@ use controld::daemon::flexvolume_driver;
 use controld::daemon::formats;
 use controld::images::{Images, mapping};
 
+/// Here and not in the library, which is not built anew for each commit.
+static VERSION: LazyLock<String> =
+    LazyLock::new(|| common::version(env!("CARGO_PKG_VERSION"), option_env!("VIRTLET_COMMIT")));
+
 /// Runs Kubernetes pods as virtual machines: the CRI endpoint for kubelet.
 #[derive(Debug, Parser)]
-#[command(version)]
+#[command(version = VERSION.as_str())]
 struct Cli {
     /// Configuration file [default: /etc/virtlet/controld.toml, if there is one]
     #[arg(long, global = true, value_name = "FILE")]
@@ -119,7 +124,7 @@ fn run(cli: &Cli) -> anyhow::Result<()> {
     }
     let config = Config::load(cli.config.as_deref())?;
     match cli.command {
-        Command::Run => daemon::main(config)?,
+        Command::Run => daemon::main(config, &VERSION)?,
         Command::CheckConfig => {
             Images::check(&config)?;
             let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;

@@ -3,18 +3,12 @@
 #
 # usage: build.sh DIST OUT      DIST has the programs, OUT gets the packages
 #
-# The same programs at the same commit make the same bytes: names are sorted and owners fixed by dpkg-deb, and all times are
-# those of SOURCE_DATE_EPOCH (default: of the commit). VERSION is the package's (default: the workspace's, and the commit's time,
-# so that a later commit is an upgrade; of a changed tree, the present time as well). COMPRESS is dpkg-deb's choice (default: xz,
-# which takes a minute).
+# The same programs at the same commit make the same bytes: names are sorted and owners fixed by dpkg-deb, and ../begin.sh has times and
+# VERSION. COMPRESS is dpkg-deb's choice (default: xz, which takes a minute).
 #
 # Why not cargo-deb: it packs what one crate builds, with cargo's own profiles. These packages have programs of five crates, two
 # of which are built another way, and all that is above them here is lists of files.
 . "$(dirname "$0")/../begin.sh"
-release=$(sed -n '/^\[workspace.package\]/,/^$/s/^version = "\(.*\)"/\1/p' Cargo.toml)
-changed=
-[ -z "$(git status --porcelain --untracked-files=no)" ] || changed=+changed$(date -u +%Y%m%d%H%M%S)
-VERSION=${VERSION:-$release~$(date -u -d "@$SOURCE_DATE_EPOCH" +%Y%m%d%H%M%S)$changed}
 COMPRESS=${COMPRESS:-xz}
 umask 022
 
@@ -34,6 +28,8 @@ libraries() { # PROGRAM...
 pack() { # NAME LIBRARIES
 	local name=$1 source=deploy/deb/$1 script
 	put 644 deploy/deb/copyright "/usr/share/doc/$name/copyright"
+	gzip -9n <"$DIST/NOTICES" >"$work/NOTICES.gz"
+	put 644 "$work/NOTICES.gz" "/usr/share/doc/$name/NOTICES.gz"
 	find "$root/usr/share/man" -type f -exec gzip -9n {} +
 	mkdir -p "$root/DEBIAN"
 	sed -e "s/@VERSION@/$VERSION/; s/@LIBRARIES@/$2/; s/@SIZE@/$(du -sk --apparent-size "$root" | cut -f1)/" "$source/control" >"$root/DEBIAN/control"
@@ -67,7 +63,7 @@ put 644 deploy/tapmanager.service /usr/lib/systemd/system/tapmanager.service
 put 644 deploy/apparmor/virtlet /etc/apparmor.d/abstractions/libvirt-qemu.d/virtlet
 for file in deploy/etc/*.toml; do put 644 "$file" "/etc/virtlet/${file##*/}"; done
 # Not the DaemonSet, which is for nodes without packages.
-for file in deploy/{10-virtlet.conflist,crd-*.yaml,handlers.toml,rbac-*.yaml,runtimeclass.yaml,runtimeclasses.yaml,grafana-dashboard.json}; do
+for file in deploy/{10-virtlet.conflist,crd-*.yaml,handlers.toml,rbac-*.yaml,runtimeclass.yaml,runtimeclasses.yaml,grafana-dashboard.json,alerts.yaml}; do
 	put 644 "$file" "/usr/share/doc/virtlet/examples/${file##*/}"
 done
 for file in deploy/selinux/*; do

@@ -1,14 +1,19 @@
 //! The command line. Called by `main` alone.
 
 use std::path::PathBuf;
+use std::sync::LazyLock;
 
 use clap::{Args, Parser, Subcommand};
 use tapmanager::config::DEFAULT_FILE;
 use tapmanager::toolkit::cli::Tool;
 
+/// Here and not in the library, which is not built anew for each commit.
+static VERSION: LazyLock<String> =
+    LazyLock::new(|| common::version(env!("CARGO_PKG_VERSION"), option_env!("VIRTLET_COMMIT")));
+
 /// Network daemon of virtlet-rs: gives virtual machine pods the network that CNI plugins made.
 #[derive(Debug, Parser)]
-#[command(name = "tapmanager", version, max_term_width = 100)]
+#[command(name = "tapmanager", version = VERSION.as_str(), max_term_width = 100)]
 pub(crate) struct Cli {
     #[command(subcommand)]
     pub(crate) command: Command,

@@ -4,6 +4,7 @@ mod daemonset;
 mod kubeadm;
 mod node;
 mod policy;
+mod release;
 
 use std::fs;
 use std::os::unix::fs::{PermissionsExt as _, symlink};
@@ -12,19 +13,21 @@ use std::path::Path;
 use anyhow::{Result, ensure};
 use tests::case::{Bed, Case};
 use tests::command::{command, finish, run};
-use tests::installed::{Image, Packages};
+use tests::installed::Packages;
 
 /// The cases of this tier.
 pub(crate) fn cases() -> impl Iterator<Item = Case> {
-    CASES.iter().chain(node::CASES).chain(policy::CASES).chain(kubeadm::CASES).chain(daemonset::CASES).copied()
+    CASES
+        .iter()
+        .chain(node::CASES)
+        .chain(policy::CASES)
+        .chain(release::CASES)
+        .chain(kubeadm::CASES)
+        .chain(daemonset::CASES)
+        .copied()
 }
 
 const CASES: &[Case] = &[
-    Case {
-        name: "installed::packages_and_image_are_the_same_bytes_when_they_are_built_again",
-        deadline: node::TOOL_DEADLINE,
-        run: reproducible,
-    },
     Case {
         name: "installed::a_package_does_not_replace_programs_whose_records_it_could_not_read",
         deadline: node::TOOL_DEADLINE,
@@ -36,18 +39,6 @@ const CASES: &[Case] = &[
         run: tarball,
     },
 ];
-
-fn reproducible(bed: &Bed) -> Result<()> {
-    let first = Packages::build_in(bed, &bed.dir.join("first"), "1.0")?;
-    let second = Packages::build_in(bed, &bed.dir.join("second"), "1.0")?;
-    for name in ["virtlet", "virtletctl"] {
-        let (first, second) = (fs::read(first.file(name)?)?, fs::read(second.file(name)?)?);
-        ensure!(first == second, "`{name}` has other bytes: {} and {}", first.len(), second.len());
-    }
-    let image = || anyhow::Ok(fs::read(Image::build(bed, "1.0")?.archive)?);
-    ensure!(image()? == image()?, "the image has other bytes");
-    Ok(())
-}
 
 /// By the package's own script before it is unpacked, on a root that has nothing but what that asks.
 fn downgrade(bed: &Bed) -> Result<()> {

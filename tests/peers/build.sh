@@ -3,14 +3,15 @@
 # folder, and prints the directory that they are in: crictl, critest, kubelet with kubeadm and the kubelet of the release before, the CRI
 # that kubelet speaks as cri-api.txt, kube-apiserver with etcd, the rest of a control plane with kubectl, metrics-server, the CNI plugins in
 # cni/, containerd for the benches; from PyPI, Glance, Keystone and the tools of Simple Streams in python/; from suites of Debian, the
-# cloud-init of each in cloud-init/; and from its crate virtiofsd, which Debian 12 has no package of.
-# usage: build.sh [cri|cri-api|cni|kubelet|apiserver|controllers|metrics|python|cloud-init|virtiofsd|containerd]...   (default: all that tests need;
-#        containerd is for benches)
+# cloud-init of each in cloud-init/; promtool for `make lint`, from Debian's package; and from its crate virtiofsd, which Debian 12 has no
+# package of.
+# usage: build.sh [cri|cri-api|cni|kubelet|apiserver|controllers|metrics|python|cloud-init|virtiofsd|containerd|promtool]...   (default: all
+#        that tests need; containerd is for benches, promtool for `make lint`)
 #
 # The directory's name is the hash of these files. A part is built aside, kept under the hash of its own recipe and sources, and
 # linked from there: a change of one part builds that one. Two builders wait for each other. Cold on two cores: cri 2 min, cri-api 30 s,
-# cni 10 s, kubelet 9 min, apiserver 3 min, controllers 2 min, metrics 1 min, python 1 min, cloud-init 20 s, virtiofsd 90 s, and 2 GB of
-# Go's own caches.
+# cni 10 s, kubelet 9 min, apiserver 3 min, controllers 2 min, metrics 1 min, python 1 min, cloud-init 20 s, virtiofsd 90 s, promtool 10 s, and
+# 2 GB of Go's own caches.
 set -euo pipefail
 cd "$(dirname "$0")"
 here=$PWD
@@ -33,7 +34,8 @@ last() { # PART: what is moved into place last: a program, or a directory with a
 	cloud-init) echo cloud-init ;;
 	virtiofsd) echo virtiofsd ;;
 	containerd) echo containerd ;;
-	*) echo "build.sh: no part \`$1\`: cri, cri-api, cni, kubelet, apiserver, controllers, metrics, python, cloud-init, virtiofsd or containerd" >&2; exit 64 ;;
+	promtool) echo promtool ;;
+	*) echo "build.sh: no part \`$1\`: cri, cri-api, cni, kubelet, apiserver, controllers, metrics, python, cloud-init, virtiofsd, containerd or promtool" >&2; exit 64 ;;
 	esac
 }
 # Each PART's recipe runs in a copy of this folder: go rewrites go.mod and go.sum when it feels like it. It reads only what is
@@ -86,6 +88,12 @@ build_virtiofsd() { # by the compiler of this clone, and none of its flags
 }
 build_containerd() { # the newer of the two that benches run beside ours; runc is Debian's
 	go_build containerd github.com/containerd/containerd/v2/cmd/{containerd-shim-runc-v2,ctr,containerd}
+}
+build_promtool() { # Debian's: built here it would bring clients of each cloud that Prometheus looks for targets in
+	apt-get update -qq
+	apt-get download -qq -o APT::Sandbox::User=root "$(cat promtool/package)"
+	dpkg-deb --fsys-tarfile prometheus_*.deb | tar -x ./usr/bin/promtool
+	mv usr/bin/promtool out/
 }
 sources() { # PART
 	case $1 in

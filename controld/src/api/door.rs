@@ -24,7 +24,11 @@ const ANSWERED: [&str; 2] = ["/runtime.v1.RuntimeService/Version", "/runtime.v1.
 
 /// The services, once they are there. Clones share it.
 #[derive(Debug, Clone)]
-pub struct Door(Arc<RwLock<State>>);
+pub struct Door {
+    state: Arc<RwLock<State>>,
+    /// What we say our version is.
+    version: &'static str,
+}
 
 /// Opens a [`Door`].
 #[derive(Debug)]
@@ -39,9 +43,9 @@ enum State {
 
 /// A door that is shut, and what opens it.
 #[must_use]
-pub fn shut() -> (Door, Opener) {
+pub fn shut(version: &'static str) -> (Door, Opener) {
     let state = Arc::new(RwLock::new(State::Waiting("its first step".into())));
-    (Door(state.clone()), Opener(state))
+    (Door { state: state.clone(), version }, Opener(state))
 }
 
 impl Opener {
@@ -70,12 +74,12 @@ impl Service<Request<Body>> for Door {
     }
 
     fn call(&mut self, request: Request<Body>) -> Self::Future {
-        match &*self.0.read().unwrap_or_else(PoisonError::into_inner) {
+        match &*self.state.read().unwrap_or_else(PoisonError::into_inner) {
             State::Open(services) => Box::pin(services.clone().call(request)),
             State::Waiting(what) => {
                 let why = format!("controld starts; it waits for {what}");
                 if ANSWERED.contains(&request.uri().path()) {
-                    return Box::pin(RuntimeServiceServer::new(Starting::new(why)).call(request));
+                    return Box::pin(RuntimeServiceServer::new(Starting::new(why, self.version)).call(request));
                 }
                 Box::pin(std::future::ready(Ok(Status::unavailable(why).into_http())))
             }
@@ -103,7 +107,7 @@ mod tests {
     async fn a_client_hears_what_the_start_waits_for_and_then_gets_its_answers() {
         let dir = tempfile::tempdir().expect("a directory");
         let path = dir.path().join("cri.sock");
-        let (door, opener) = shut();
+        let (door, opener) = shut("1.2.3+0123456789ab");
         let listener = socket::open(&path).expect("made");
         let stop = CancellationToken::new();
         let serving =
@@ -118,6 +122,7 @@ mod tests {
         opener.waits_for("the image store at `/x`");
         let version = client.version(VersionRequest::default()).await.expect("answered").into_inner();
         assert_eq!((version.runtime_name.as_str(), version.runtime_api_version.as_str()), ("virtlet", "v1"));
+        assert_eq!(version.runtime_version, "1.2.3+0123456789ab");
         let status = client.status(StatusRequest::default()).await.expect("answered").into_inner();
         let conditions = status.status.expect("a status").conditions;
         let told: Vec<_> = conditions.iter().map(|is| (is.r#type.as_str(), is.status, is.reason.as_str())).collect();
@@ -128,7 +133,7 @@ mod tests {
         assert_eq!((refused.code(), refused.message()), (Code::Unavailable, why));
 
         // Over the connection that it has.
-        opener.open(Routes::new(RuntimeServiceServer::new(Starting::new("open".into()))));
+        opener.open(Routes::new(RuntimeServiceServer::new(Starting::new("open".into(), "1.2.3"))));
         let answered = client.list_containers(ListContainersRequest::default()).await.expect_err("not of this service");
         assert_eq!(answered.code(), Code::Unimplemented);
         stop.cancel();

@@ -2,12 +2,15 @@
 //!
 //! [`start`] is called by [`crate::daemon`] if `metrics.address` is set. Each scrape reads what the image
 //! store, the records and the ways to libvirt and tapmanager have in memory, off the reactor and without the disk ([`facts`]),
-//! so no figure can be out of date, but those of SR-IOV cards, for which tapmanager is asked from time to time
-//! ([`functions`]); how long calls took is kept at the [edge](crate::api::edge). [`server`] answers. No figure tells the name of a pod or an image, and the labels' values are those of the
+//! so no figure can be out of date, but those for which others are asked from time to time: tapmanager for SR-IOV cards
+//! ([`functions`]) and pods' networks ([`networks`]), and [`filesystems`] for their room; how long calls took is kept at the [edge](crate::api::edge). [`server`] answers. No figure tells the name of a pod or an image, and the labels' values are those of the
 //! configuration, of the node's cards and of this crate's own states, so their number is bounded.
 
 mod facts;
+mod filesystems;
 mod functions;
+mod networks;
+mod page;
 mod server;
 
 use std::net::SocketAddr;
@@ -19,7 +22,9 @@ use prometheus_client::encoding::text::encode;
 use prometheus_client::registry::Registry;
 
 use self::facts::Facts;
+pub use self::filesystems::FileSystems;
 pub use self::functions::Functions;
+pub use self::networks::Networks;
 use self::server::Limits;
 pub use self::server::{BindError, Server};
 use crate::api::edge::Calls;
@@ -34,6 +39,8 @@ use crate::tap::Tap;
 /// Where the figures come from.
 #[derive(Debug)]
 pub struct Sources {
+    /// What we say our version is.
+    pub version: &'static str,
     pub images: Images,
     pub records: Store,
     pub accel: AcceleratorChoice,
@@ -42,6 +49,8 @@ pub struct Sources {
     pub hypervisor: Hypervisor,
     pub tap: Tap,
     pub functions: Functions,
+    pub networks: Networks,
+    pub filesystems: FileSystems,
 }
 
 /// Serves the metrics at `address` until what this returns is dropped.
@@ -49,11 +58,15 @@ pub struct Sources {
 /// # Errors
 /// When the address cannot be had.
 pub async fn start(address: SocketAddr, sources: Sources, calls: &Calls) -> Result<Server, BindError> {
-    let keep = sources.functions.clone().keep(sources.tap.clone());
+    let functions = sources.functions.clone().keep(sources.tap.clone());
+    let networks = sources.networks.clone().keep(sources.tap.clone());
+    let filesystems = sources.filesystems.clone().keep();
     let mut registry = registry(sources);
     calls.register(&mut registry);
     let mut server = Server::bind(address, Limits::default(), Box::new(move || text(&registry))).await?;
-    server.beside(keep);
+    server.beside(functions);
+    server.beside(networks);
+    server.beside(filesystems);
     tracing::info!(address = %server.address(), "metrics served");
     Ok(server)
 }

@@ -152,8 +152,9 @@ impl Node {
         }
     }
 
-    pub(crate) fn for_calls(&self, sessions: Arc<Sessions>) -> runtime::Uses {
+    pub(crate) fn for_calls(&self, sessions: Arc<Sessions>, version: &'static str) -> runtime::Uses {
         runtime::Uses {
+            version,
             config: self.config.clone(),
             store: self.store.clone(),
             hypervisor: self.hypervisor.clone(),
@@ -168,8 +169,9 @@ impl Node {
         }
     }
 
-    pub(crate) fn for_metrics(&self) -> metrics::Sources {
+    pub(crate) fn for_metrics(&self, version: &'static str) -> metrics::Sources {
         metrics::Sources {
+            version,
             images: self.images.clone(),
             records: self.store.clone(),
             accel: self.accel.clone(),
@@ -178,6 +180,8 @@ impl Node {
             hypervisor: self.hypervisor.clone(),
             tap: self.tap.clone(),
             functions: metrics::Functions::default(),
+            networks: metrics::Networks::default(),
+            filesystems: metrics::FileSystems::new(self.config.images_dir(), self.config.state_dir.clone()),
         }
     }
 }

@@ -44,6 +44,9 @@ pub struct Cli {
     /// Socket of controld
     #[arg(long, global = true, value_name = "PATH", display_order = 100, default_value = "/run/virtlet/cri.sock")]
     pub socket: PathBuf,
+    /// What `version` says of this program. Its `main` knows the commit, too.
+    #[arg(skip = env!("CARGO_PKG_VERSION"))]
+    pub version: &'static str,
     /// What to do.
     #[command(subcommand)]
     pub command: Command,

@@ -87,7 +87,7 @@ pub async fn run(cli: Cli, out: &mut (dyn Write + Send), interrupt: Interrupt) -
         }
         Command::Version(wanted) => {
             let client = if wanted.client { None } else { Some(Client::connect(&cli.socket).await) };
-            return version::run(client, wanted, out).await.map_err(one);
+            return version::run(client, wanted, cli.version, out).await.map_err(one);
         }
         _ => {}
     }

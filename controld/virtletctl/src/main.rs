@@ -2,15 +2,21 @@
 
 use std::io;
 use std::process::ExitCode;
+use std::sync::LazyLock;
 
-use clap::Parser as _;
+use clap::{CommandFactory as _, FromArgMatches as _};
 use tokio::signal::unix::{SignalKind, signal};
 use virtletctl::cli::{Cli, Command, ImageCommand};
 use virtletctl::error::{CtlError, Line, by_signal};
 use virtletctl::interrupt::Interrupt;
 
+/// Here and not in the library, which is not built anew for each commit.
+static VERSION: LazyLock<String> =
+    LazyLock::new(|| common::version(env!("CARGO_PKG_VERSION"), option_env!("VIRTLET_COMMIT")));
+
 fn main() -> ExitCode {
-    let cli = Cli::parse();
+    let words = Cli::command().version(VERSION.as_str()).get_matches();
+    let cli = Cli { version: &VERSION, ..Cli::from_arg_matches(&words).unwrap_or_else(|error| error.exit()) };
     let runtime = match tokio::runtime::Builder::new_current_thread().enable_all().build() {
         Ok(runtime) => runtime,
         Err(cause) => return fail(&[CtlError::Terminal { action: "start the runtime", cause }]),

@@ -10,12 +10,11 @@ use super::document;
 use super::error::CtlError;
 use super::text::shown;
 
-const OURS: &str = env!("CARGO_PKG_VERSION");
-
-/// Prints both; ours also if the daemon cannot be asked, which is an error then. Without a connection, ours alone.
+/// Prints both; `ours` also if the daemon cannot be asked, which is an error then. Without a connection, ours alone.
 pub(super) async fn run(
     client: Option<Result<Client, CtlError>>,
     wanted: &cli::Version,
+    ours: &str,
     out: &mut (dyn Write + Send),
 ) -> Result<(), CtlError> {
     let server = match client {
@@ -32,10 +31,10 @@ pub(super) async fn run(
                 "apiVersion": server.runtime_api_version,
             })
         });
-        let both = json!({ "client": { "name": "virtletctl", "version": OURS }, "server": server });
+        let both = json!({ "client": { "name": "virtletctl", "version": ours }, "server": server });
         out.write_all(document::of(both, form)?.as_bytes())?;
     } else {
-        writeln!(out, "Client: virtletctl {OURS}")?;
+        writeln!(out, "Client: virtletctl {ours}")?;
         if let Some(server) = told {
             let [name, version, api] =
                 [&server.runtime_name, &server.runtime_version, &server.runtime_api_version].map(|text| shown(text));

@@ -1,7 +1,7 @@
 //! The packages, in a repository that apt takes them from.
 
 use std::fs;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::time::Duration;
 
 use anyhow::{Result, ensure};
@@ -27,23 +27,16 @@ impl Packages {
     /// # Errors
     /// When they cannot be built.
     pub fn build(bed: &Bed, version: &str) -> Result<Self> {
-        Self::build_in(bed, &bed.dir.join(format!("packages-{version}")), version)
-    }
-
-    /// [`Packages::build`] into `dir`.
-    ///
-    /// # Errors
-    /// When they cannot be built.
-    pub fn build_in(bed: &Bed, dir: &Path, version: &str) -> Result<Self> {
+        let dir = bed.dir.join(format!("packages-{version}"));
         let script = bed.config.source("deploy/deb/build.sh")?;
         let mut build = command("bash", [script.as_os_str(), bed.config.dist()?.as_os_str(), dir.as_os_str()]);
         build.env("VERSION", version).env("COMPRESS", "none").env("SOURCE_DATE_EPOCH", EPOCH);
         let built = finish(&mut build, DEADLINE)?;
         ensure!(built.code == Some(0), "no packages: {}", built.stderr);
-        let index = finish(command("dpkg-scanpackages", ["."]).current_dir(dir), DEADLINE)?;
+        let index = finish(command("dpkg-scanpackages", ["."]).current_dir(&dir), DEADLINE)?;
         ensure!(index.code == Some(0), "no index of packages: {}", index.stderr);
         fs::write(dir.join("Packages"), index.stdout)?;
-        Ok(Self { dir: dir.to_owned() })
+        Ok(Self { dir })
     }
 
     /// The file of the package `name`.

@@ -1,6 +1,6 @@
 //! What documents name: every path of the repository that they show as code, and every relative link, leads somewhere.
 //!
-//! It reads `README.md`, the documents in `docs` and `deploy`, and the accepted decisions; a superseded one may name what
+//! It reads the documents in the root, in `docs` and in `deploy`, and the accepted decisions; a superseded one may name what
 //! is gone. Blocks of code are passed over.
 
 use std::path::Path;
@@ -42,7 +42,7 @@ pub(crate) fn check(root: &Path) -> Result<(usize, Vec<String>)> {
 
 fn is_document(path: &str) -> bool {
     let folder = path.rsplit_once('/').map_or("", |(folder, _)| folder);
-    path.ends_with(".md") && (path == "README.md" || ["docs", "docs/adr", "deploy"].contains(&folder))
+    path.ends_with(".md") && ["", "docs", "docs/adr", "deploy"].contains(&folder)
 }
 
 /// All files and folders below `folder`, by their paths from the root; no hidden ones, and nothing that was built.

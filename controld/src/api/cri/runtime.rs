@@ -47,6 +47,8 @@ const MAX_GRACE_S: i64 = 7 * 24 * 3600;
 /// What the calls use beside the services.
 #[derive(Debug, Clone)]
 pub struct Uses {
+    /// What we say our version is.
+    pub version: &'static str,
     pub config: Arc<Config>,
     pub store: Store,
     pub hypervisor: Hypervisor,
@@ -141,7 +143,7 @@ fn answer<T>(result: Result<T>) -> Result<T, Status> {
 #[tonic::async_trait]
 impl RuntimeService for Runtime {
     async fn version(&self, _request: Request<VersionRequest>) -> Result<Response<VersionResponse>, Status> {
-        Ok(Response::new(starting::version()))
+        Ok(Response::new(starting::version(self.uses.version)))
     }
 
     async fn status(&self, request: Request<StatusRequest>) -> Result<Response<StatusResponse>, Status> {

@@ -8,20 +8,21 @@ use tonic::{Request, Response, Status};
 #[derive(Debug)]
 pub(in crate::api) struct Starting {
     why: String,
+    version: &'static str,
 }
 
 impl Starting {
-    pub(in crate::api) fn new(why: String) -> Self {
-        Self { why }
+    pub(in crate::api) fn new(why: String, version: &'static str) -> Self {
+        Self { why, version }
     }
 }
 
 /// Who we are, at any time.
-pub(super) fn version() -> VersionResponse {
+pub(super) fn version(ours: &str) -> VersionResponse {
     VersionResponse {
         version: "0.1.0".into(),
         runtime_name: "virtlet".into(),
-        runtime_version: env!("CARGO_PKG_VERSION").into(),
+        runtime_version: ours.into(),
         runtime_api_version: "v1".into(),
     }
 }
@@ -29,7 +30,7 @@ pub(super) fn version() -> VersionResponse {
 #[tonic::async_trait]
 impl RuntimeService for Starting {
     async fn version(&self, _request: Request<VersionRequest>) -> Result<Response<VersionResponse>, Status> {
-        Ok(Response::new(version()))
+        Ok(Response::new(version(self.version)))
     }
 
     async fn status(&self, _request: Request<StatusRequest>) -> Result<Response<StatusResponse>, Status> {

@@ -7,14 +7,16 @@ use std::fmt::Error;
 
 use imagestore::Downloads;
 use prometheus_client::collector::Collector;
-use prometheus_client::encoding::{DescriptorEncoder, EncodeLabelSet, NoLabelSet};
-use prometheus_client::metrics::MetricType;
+use prometheus_client::encoding::DescriptorEncoder;
 use prometheus_client::registry::Unit;
 use proto::pause::Pause;
 use proto::tap::PfSummary;
 use vmspec::Accelerator;
 
 use super::Sources;
+use super::filesystems::Room;
+use super::networks::Known;
+use super::page::Page;
 use crate::images::PullCounts;
 use crate::model::{Container, ContainerState, SandboxState};
 
@@ -42,12 +44,19 @@ const WRITABLE: &str = "virtlet_database_writable";
 const LIBVIRT: &str = "virtlet_libvirt_connected";
 const LANES: &str = "virtlet_libvirt_calls_running";
 const TAP: &str = "virtlet_tapmanager_requests_running";
+const TAP_READY: &str = "virtlet_tapmanager_ready";
+const NETWORKS: &str = "virtlet_pod_networks";
+const TROUBLED: &str = "virtlet_pod_networks_in_trouble";
+const PLUGINS: &str = "virtlet_cni_plugins_running";
+const FREE: &str = "virtlet_filesystem_free";
+const SIZE: &str = "virtlet_filesystem_size";
 const VFS_MOST: &str = "virtlet_sriov_vfs_most";
 const VFS: &str = "virtlet_sriov_vfs";
 const VFS_USED: &str = "virtlet_sriov_vfs_used";
 const CLAIMS_FAILED: &str = "virtlet_sriov_claims_failed";
 
 const ACCELERATOR_NAME: &str = "accelerator";
+const DIR: &str = "dir";
 const HANDLER: &str = "handler";
 const KIND: &str = "kind";
 const LANE: &str = "lane";
@@ -55,6 +64,7 @@ const REASON: &str = "reason";
 const NETDEV: &str = "netdev";
 const OUTCOME: &str = "outcome";
 const PF: &str = "pf";
+const PHASE: &str = "phase";
 const STATE: &str = "state";
 const VERSION: &str = "version";
 
@@ -95,12 +105,15 @@ pub(super) struct Facts {
     /// Requests to tapmanager under way, by lane, of all lanes.
     pub(super) tap_requests: BTreeMap<&'static str, u64>,
     pub(super) pfs: Vec<PfSummary>,
+    pub(super) networks: Known,
+    /// By what the directory is of.
+    pub(super) rooms: BTreeMap<&'static str, Room>,
 }
 
 impl Facts {
     /// Looks at memory alone.
     pub(super) fn of(sources: &Sources) -> Self {
-        let Sources { images, records, accel, reboots, orphans, hypervisor, tap, functions } = sources;
+        let Sources { version, images, records, accel, reboots, orphans, hypervisor, tap, .. } = sources;
         let verdict = accel.known();
         let containers = records.containers();
         let mut unused = images.sizes();
@@ -109,7 +122,7 @@ impl Facts {
             unused.remove(&file);
         }
         Self {
-            version: env!("CARGO_PKG_VERSION"),
+            version,
             images: images.per_handler(),
             pulls: images.pull_counts(),
             downloads: {
@@ -161,7 +174,9 @@ impl Facts {
             libvirt: hypervisor.ready().is_ok(),
             libvirt_calls: hypervisor.running().into(),
             tap_requests: tap.running().into(),
-            pfs: functions.known(),
+            pfs: sources.functions.known(),
+            networks: sources.networks.known(),
+            rooms: sources.filesystems.known(),
         }
     }
 }
@@ -183,7 +198,7 @@ fn tally<const N: usize>(
 
 impl Collector for Facts {
     fn encode(&self, encoder: DescriptorEncoder<'_>) -> Result<(), Error> {
-        let mut page = Page(encoder);
+        let mut page = Page::new(encoder);
         page.info(BUILD, "Version of controld", [(VERSION, self.version)])?;
         let images = self.images.iter().map(|(handler, count)| ([(HANDLER, handler)], *count));
         page.gauges(IMAGES, "Images by the runtime handler that they were pulled for", images)?;
@@ -236,6 +251,20 @@ impl Collector for Facts {
         page.gauges(LANES, "Calls to libvirt under way; those that wait for a place are not in it", calls)?;
         let requests = self.tap_requests.iter().map(|(lane, count)| ([(LANE, *lane)], *count));
         page.gauges(TAP, "Requests to tapmanager under way; those that wait for a place are not in it", requests)?;
+        let help = "1 if tapmanager answers, and a pod could be given a network";
+        page.gauge(TAP_READY, help, self.networks.ready.into())?;
+        let networks = self.networks.phases.iter().map(|(phase, count)| ([(PHASE, *phase)], *count));
+        page.gauges(NETWORKS, "Networks of pods at tapmanager, by phase", networks)?;
+        let troubled = self.networks.troubled.iter().map(|(phase, count)| ([(PHASE, *phase)], *count));
+        let help = "Those of them that are of no use to their guests, or cannot be taken away";
+        page.gauges(TROUBLED, help, troubled)?;
+        if let Some(seconds) = self.networks.plugins {
+            page.seconds(PLUGINS, "Time that CNI plugins ran since the start of tapmanager", seconds)?;
+        }
+        let rooms = |value: fn(&Room) -> u64| self.rooms.iter().map(move |(dir, room)| ([(DIR, *dir)], value(room)));
+        let help = "Bytes on the file system of a directory that anybody may still use";
+        page.sizes(FREE, help, rooms(|room| room.free))?;
+        page.sizes(SIZE, "Bytes of the file system of a directory", rooms(|room| room.size))?;
         let of_pfs = |value: fn(&PfSummary) -> u64| {
             self.pfs.iter().map(move |pf| {
                 let netdev = pf.netdevs.first().cloned().unwrap_or_default();
@@ -248,55 +277,5 @@ impl Collector for Facts {
         page.gauges(VFS_USED, "Virtual functions that are claimed for pods or by hand", of_pfs(|pf| pf.used.into()))?;
         let help = "Claims of virtual functions that failed since the start of tapmanager";
         page.counters(CLAIMS_FAILED, help, None, of_pfs(|pf| pf.failed))
-    }
-}
-
-/// The text under way.
-struct Page<'a>(DescriptorEncoder<'a>);
-
-impl Page<'_> {
-    fn info(&mut self, name: &str, help: &str, labels: impl EncodeLabelSet) -> Result<(), Error> {
-        self.0.encode_descriptor(name, help, None, MetricType::Info)?.encode_info(&labels)
-    }
-
-    fn bytes(&mut self, name: &str, help: &str, bytes: u64) -> Result<(), Error> {
-        self.0.encode_descriptor(name, help, Some(&Unit::Bytes), MetricType::Gauge)?.encode_gauge(&bytes)
-    }
-
-    fn gauge(&mut self, name: &str, help: &str, value: u64) -> Result<(), Error> {
-        self.0.encode_descriptor(name, help, None, MetricType::Gauge)?.encode_gauge(&value)
-    }
-
-    fn counter(&mut self, name: &str, help: &str, value: u64) -> Result<(), Error> {
-        let mut counter = self.0.encode_descriptor(name, help, None, MetricType::Counter)?;
-        counter.encode_counter::<NoLabelSet, _, u64>(&value, None)
-    }
-
-    fn seconds(&mut self, name: &str, help: &str, value: f64) -> Result<(), Error> {
-        let mut counter = self.0.encode_descriptor(name, help, Some(&Unit::Seconds), MetricType::Counter)?;
-        counter.encode_counter::<NoLabelSet, _, f64>(&value, None)
-    }
-
-    fn gauges<L: EncodeLabelSet>(
-        &mut self,
-        name: &str,
-        help: &str,
-        mut samples: impl Iterator<Item = (L, u64)>,
-    ) -> Result<(), Error> {
-        let mut family = self.0.encode_descriptor(name, help, None, MetricType::Gauge)?;
-        samples.try_for_each(|(labels, value)| family.encode_family(&labels)?.encode_gauge(&value))
-    }
-
-    fn counters<L: EncodeLabelSet>(
-        &mut self,
-        name: &str,
-        help: &str,
-        unit: Option<&Unit>,
-        mut samples: impl Iterator<Item = (L, u64)>,
-    ) -> Result<(), Error> {
-        let mut family = self.0.encode_descriptor(name, help, unit, MetricType::Counter)?;
-        samples.try_for_each(|(labels, value)| {
-            family.encode_family(&labels)?.encode_counter::<NoLabelSet, _, u64>(&value, None)
-        })
     }
 }

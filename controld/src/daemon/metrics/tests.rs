@@ -1,8 +1,12 @@
 //! The text of scrapes, of made-up figures and of a real store.
 
+mod alerts;
+
 use proto::tap::{PfSummary, Reply, Request, VfPage, VfRequest};
 use vmspec::plan::Layer;
 
+use super::filesystems::Room;
+use super::networks::Known;
 use super::*;
 use crate::images::PullCounts;
 use crate::tap::tests::Fake;
@@ -17,7 +21,7 @@ fn facts() -> Facts {
         store_bytes: 3 << 30,
         unused_bytes: 1 << 30,
         sandboxes: [("creating", 0), ("ready", 2), ("not_ready", 1)].into(),
-        machines: [("created", 0), ("starting", 0), ("running", 2), ("exited", 1)].into(),
+        machines: [("created", 0), ("starting", 0), ("running", 2), ("uncertain", 0), ("exited", 1)].into(),
         accelerators: [("kvm", 0), ("qemu", 1)].into(),
         emulated_unwanted: true,
         paused: [("disk_full", 1), ("by_hand", 0)].into(),
@@ -32,6 +36,13 @@ fn facts() -> Facts {
         libvirt_calls: [("quick", 0), ("starts", 4)].into(),
         tap_requests: [("makes", 3)].into(),
         pfs: vec![pf()],
+        networks: Known {
+            ready: true,
+            plugins: Some(2.5),
+            phases: [("attaching", 1), ("attached", 4), ("detaching", 0)].into(),
+            troubled: [("attaching", 0), ("attached", 1), ("detaching", 0)].into(),
+        },
+        rooms: [("images", Room { size: 1 << 40, free: 1 << 38 }), ("state", Room { size: 1 << 30, free: 0 })].into(),
     }
 }
 
@@ -101,6 +112,7 @@ fn the_text_of_a_scrape() {
     virtlet_machines{state="exited"} 1
     virtlet_machines{state="running"} 2
     virtlet_machines{state="starting"} 0
+    virtlet_machines{state="uncertain"} 0
     # HELP virtlet_accelerator 1 for the accelerator of new machines, once it is known
     # TYPE virtlet_accelerator gauge
     virtlet_accelerator{accelerator="kvm"} 0
@@ -146,6 +158,33 @@ fn the_text_of_a_scrape() {
     # HELP virtlet_tapmanager_requests_running Requests to tapmanager under way; those that wait for a place are not in it
     # TYPE virtlet_tapmanager_requests_running gauge
     virtlet_tapmanager_requests_running{lane="makes"} 3
+    # HELP virtlet_tapmanager_ready 1 if tapmanager answers, and a pod could be given a network
+    # TYPE virtlet_tapmanager_ready gauge
+    virtlet_tapmanager_ready 1
+    # HELP virtlet_pod_networks Networks of pods at tapmanager, by phase
+    # TYPE virtlet_pod_networks gauge
+    virtlet_pod_networks{phase="attached"} 4
+    virtlet_pod_networks{phase="attaching"} 1
+    virtlet_pod_networks{phase="detaching"} 0
+    # HELP virtlet_pod_networks_in_trouble Those of them that are of no use to their guests, or cannot be taken away
+    # TYPE virtlet_pod_networks_in_trouble gauge
+    virtlet_pod_networks_in_trouble{phase="attached"} 1
+    virtlet_pod_networks_in_trouble{phase="attaching"} 0
+    virtlet_pod_networks_in_trouble{phase="detaching"} 0
+    # HELP virtlet_cni_plugins_running_seconds Time that CNI plugins ran since the start of tapmanager
+    # TYPE virtlet_cni_plugins_running_seconds counter
+    # UNIT virtlet_cni_plugins_running_seconds seconds
+    virtlet_cni_plugins_running_seconds_total 2.5
+    # HELP virtlet_filesystem_free_bytes Bytes on the file system of a directory that anybody may still use
+    # TYPE virtlet_filesystem_free_bytes gauge
+    # UNIT virtlet_filesystem_free_bytes bytes
+    virtlet_filesystem_free_bytes{dir="images"} 274877906944
+    virtlet_filesystem_free_bytes{dir="state"} 0
+    # HELP virtlet_filesystem_size_bytes Bytes of the file system of a directory
+    # TYPE virtlet_filesystem_size_bytes gauge
+    # UNIT virtlet_filesystem_size_bytes bytes
+    virtlet_filesystem_size_bytes{dir="images"} 1099511627776
+    virtlet_filesystem_size_bytes{dir="state"} 1073741824
     # HELP virtlet_sriov_vfs_most Virtual functions that a physical one can have
     # TYPE virtlet_sriov_vfs_most gauge
     virtlet_sriov_vfs_most{pf="0000:3b:00.0",netdev="ens1f0"} 64
@@ -217,6 +256,7 @@ async fn a_scrape_tells_what_is_so_now() {
     let (hypervisor, _events) = Hypervisor::connect(&nobody, std::time::Duration::from_secs(1));
     let tap = Tap::new(root.path().join("no.sock"), std::time::Duration::from_secs(1));
     let sources = Sources {
+        version: "1.2.3",
         images: images.clone(),
         records: records.clone(),
         accel,
@@ -225,6 +265,8 @@ async fn a_scrape_tells_what_is_so_now() {
         hypervisor,
         tap,
         functions: Functions::default(),
+        networks: Networks::default(),
+        filesystems: FileSystems::new(root.path().to_owned(), root.path().to_owned()),
     };
     let registry = registry(sources);
     let value = |series: &str| {
