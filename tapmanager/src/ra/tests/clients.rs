@@ -159,7 +159,7 @@ fn dhclient_with_the_lease_of_another_pod_is_told_so_and_takes_its_own() {
 }
 
 #[test]
-fn dhcpcd_takes_all_addresses_and_resolvers_and_ignores_routes() {
+fn dhcpcd_takes_all_addresses_and_resolvers_and_since_10_routes() {
     let routed = Nic { routes: [two().routes, routes(&[("fd00:a::/64", "fd00:77::1")])].concat(), ..two() };
     with_guest(&routed, GLOBAL_GATEWAY, async |guest| {
         let _client = Client::start(guest.command("dhcpcd -6 -B eth0"));
@@ -169,7 +169,11 @@ fn dhcpcd_takes_all_addresses_and_resolvers_and_ignores_routes() {
         let resolv = guest.until_file("/etc/resolv.conf", |said| said.contains("nameserver")).await;
         let told: Vec<_> = resolv.lines().filter(|line| !line.starts_with('#')).collect();
         assert_eq!(told, ["search default.svc.cluster.local cluster.local", "nameserver fd00:96::a"]);
-        // It takes no route information: what is for there goes by the default route.
-        assert_eq!(guest.routes().await, [&format!("default via {STAND_IN} proto ra"), "fd00:77::/64 proto ra"]);
+        // Before 10 it takes no route information: what is for there goes by the default route.
+        let version = guest.run("dhcpcd --version").await;
+        let far = (!version.starts_with("dhcpcd 9.")).then(|| format!("fd00:a::/64 via {STAND_IN}"));
+        let expected = [format!("default via {STAND_IN} proto ra"), "fd00:77::/64 proto ra".to_owned()];
+        let expected: Vec<_> = expected.into_iter().chain(far).collect();
+        assert_eq!(guest.routes().await, expected);
     });
 }

@@ -1,6 +1,7 @@
 //! The guest's network as OpenStack's `network_data.json` says it. Made by [`super::network_data`].
 //!
-//! It has no words for search domains, nor for a gateway outside of its NIC's subnet.
+//! It has no words for search domains, nor for a gateway outside of its NIC's subnet. Resolvers stand at a network of their family, where it
+//! says addresses, beside the list for the whole guest: of that list cloud-init's renderer `eni` leaves out those of IPv6 since version 25.2.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
@@ -37,6 +38,8 @@ struct Network {
     netmask: Option<IpAddr>,
     #[serde(skip_serializing_if = "Vec::is_empty")]
     routes: Vec<Route>,
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    services: Vec<Service>,
 }
 
 #[derive(Debug, Serialize)]
@@ -56,8 +59,9 @@ struct Service {
 
 impl NetworkData {
     pub(super) fn new(nics: &[(&Nic, Way)], dns: &Dns) -> Self {
+        let resolving = super::resolver_place(nics, &dns.servers);
         let mut networks = Vec::new();
-        for (nic, way) in nics {
+        for (place, (nic, way)) in nics.iter().enumerate() {
             let link = nic.name.to_string();
             match way {
                 Way::Ask => {
@@ -70,8 +74,12 @@ impl NetworkData {
                     }
                 }
                 Way::Told(routes) => {
-                    for (place, own) in nic.addresses.iter().enumerate() {
-                        networks.push(Network::told(networks.len(), &link, *own, place, routes));
+                    let servers = if place == resolving { &dns.servers[..] } else { &[] };
+                    for (address, own) in nic.addresses.iter().enumerate() {
+                        let services = servers.iter().filter(|server| server.is_ipv4() == own.is_ipv4());
+                        let services = services.map(Service::dns).collect();
+                        let told = Network::told(networks.len(), &link, *own, address, routes);
+                        networks.push(Network { services, ..told });
                     }
                 }
             }
@@ -82,8 +90,7 @@ impl NetworkData {
             ethernet_mac_address: nic.mac.to_string(),
             mtu: nic.mtu,
         });
-        let services = dns.servers.iter().map(|address| Service { r#type: "dns", address: *address });
-        Self { links: links.collect(), networks, services: services.collect() }
+        Self { links: links.collect(), networks, services: dns.servers.iter().map(Service::dns).collect() }
     }
 }
 
@@ -100,6 +107,7 @@ impl Network {
             ip_address: None,
             netmask: None,
             routes: Vec::new(),
+            services: Vec::new(),
         }
     }
 
@@ -114,6 +122,14 @@ impl Network {
             routes: routes.filter_map(route).collect(),
             ..Self::new(place, link, if own.is_ipv4() { "ipv4" } else { "ipv6" })
         }
+    }
+}
+
+// === impl Service ===
+
+impl Service {
+    const fn dns(address: &IpAddr) -> Self {
+        Self { r#type: "dns", address: *address }
     }
 }
 

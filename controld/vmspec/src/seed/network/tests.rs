@@ -158,6 +158,34 @@ fn one_nic_asks_and_one_is_told() {
 }
 
 #[test]
+fn the_resolver_stands_at_a_nic_of_its_family() {
+    let nics = vec![
+        nic("eth0", DataPath::Tc, &["fd00::2/64"], BRIDGE6),
+        nic("net1", DataPath::Tc, &["10.77.0.2/24"], BRIDGE),
+        nic("net2", DataPath::Tc, &["10.88.0.2/24"], &[]),
+    ];
+    for (wish, key) in [(NetworkConfig::Static, "dns_nameservers"), (NetworkConfig::Dhcp, "nameservers")] {
+        let text = file(nics.clone(), wish);
+        let parts = text.split_once("net1").and_then(|(one, rest)| Some((one, rest.split_once("net2")?)));
+        let (one, (two, three)) = parts.expect("three NICs");
+        assert_eq!([one, two, three].map(|part| part.contains(key)), [false, true, false], "{text}");
+    }
+}
+
+#[test]
+fn a_resolver_of_a_family_that_no_nic_has_stands_at_the_first_with_an_address() {
+    let nics = vec![
+        nic("eth0", DataPath::Tc, &[], &[]),
+        nic("net1", DataPath::Tc, &["fd00::2/64"], BRIDGE6),
+        nic("net2", DataPath::Tc, &["fd00:1::2/64"], &[]),
+    ];
+    let text = file(nics, NetworkConfig::Static);
+    let (_, after) = text.split_once("net1").expect("a second NIC");
+    let (second, third) = after.split_once("net2").expect("a third NIC");
+    assert!(second.contains("dns_nameservers") && !third.contains("dns_"), "{text}");
+}
+
+#[test]
 fn told_by_no_resolver() {
     let net = PodNet {
         netns: "/run/netns/x".into(),

@@ -54,7 +54,8 @@ impl Config {
     /// The routes that are told all have a gateway in a subnet of their NIC.
     pub(super) fn new(nics: &[(&Nic, Way)], dns: &Dns) -> Self {
         let mut config: Vec<Physical> = nics.iter().map(|(nic, way)| Physical::of(nic, way)).collect();
-        let resolving = config.get_mut(super::resolver_place(nics)).and_then(|nic| nic.subnets.first_mut());
+        let resolving =
+            config.get_mut(super::resolver_place(nics, &dns.servers)).and_then(|nic| nic.subnets.first_mut());
         if let Some(subnet) = resolving {
             subnet.dns_nameservers.clone_from(&dns.servers);
             subnet.dns_search.clone_from(&dns.searches);

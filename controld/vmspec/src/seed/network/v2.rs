@@ -43,7 +43,7 @@ struct Match {
 #[derive(Debug, Serialize)]
 #[serde(rename_all = "kebab-case")]
 struct Route {
-    /// Not `default`, which cloud-init knows only since version 23.
+    /// Not `default`, which most of cloud-init's renderers know only since version 25.3.
     to: IpNetwork,
     #[serde(skip_serializing_if = "Option::is_none")]
     via: Option<IpAddr>,
@@ -66,7 +66,7 @@ struct Nameservers {
 
 impl Config {
     pub(super) fn new(nics: &[(&Nic, Way)], dns: &Dns) -> Self {
-        let resolving = super::resolver_place(nics);
+        let resolving = super::resolver_place(nics, &dns.servers);
         let ethernet = |(place, (nic, way)): (usize, &(&Nic, Way))| {
             let nameservers = if place == resolving { nameservers(dns) } else { None };
             (nic.name.to_string(), Ethernet::of(nic, way, nameservers))
