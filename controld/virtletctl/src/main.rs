@@ -4,13 +4,18 @@ use std::io;
 use std::process::ExitCode;
 
 use clap::Parser as _;
+use clap::error::{ContextKind, ContextValue};
 use tokio::signal::unix::{SignalKind, signal};
 use virtletctl::cli::{Cli, Command, ImageCommand};
 use virtletctl::error::{CtlError, Line, by_signal};
 use virtletctl::interrupt::Interrupt;
+use virtletctl::elsewhere;
 
 fn main() -> ExitCode {
-    let cli = Cli::parse();
+    let cli = match Cli::try_parse() {
+        Ok(cli) => cli,
+        Err(error) => return refuse(&error),
+    };
     let runtime = match tokio::runtime::Builder::new_current_thread().enable_all().build() {
         Ok(runtime) => runtime,
         Err(cause) => return fail(&[CtlError::Terminal { action: "start the runtime", cause }]),
@@ -52,6 +57,16 @@ fn listens(command: &Command) -> bool {
     let has_to_undo =
         matches!(command, Command::Run(_) | Command::Pull(_) | Command::Image { command: ImageCommand::Pull(_) });
     has_to_undo || matches!(command, Command::PortForward(_) | Command::Vnc(_))
+}
+
+/// Of a command line that is none: help, or what is wrong with it, and what does instead of a command that others have.
+fn refuse(error: &clap::Error) -> ExitCode {
+    if let Some(ContextValue::String(word)) = error.get(ContextKind::InvalidSubcommand)
+        && let Some(instead) = elsewhere::instead(word)
+    {
+        return fail(&[CtlError::Usage(format!("there is no command `{word}`; {instead}"))]);
+    }
+    error.exit()
 }
 
 #[expect(clippy::print_stderr, reason = "the one place where errors are told")]
