@@ -9,9 +9,10 @@ use tokio::signal::unix::{SignalKind, signal};
 use virtletctl::cli::{Cli, Command, ImageCommand};
 use virtletctl::error::{CtlError, Line, by_signal};
 use virtletctl::interrupt::Interrupt;
-use virtletctl::elsewhere;
+use virtletctl::{complete, elsewhere};
 
 fn main() -> ExitCode {
+    complete::answer();
     let cli = match Cli::try_parse() {
         Ok(cli) => cli,
         Err(error) => return refuse(&error),
