@@ -11,6 +11,7 @@ pub use self::image::{
     Credentials, Format, Gc, ImageCommand, Inspect, List, Mode, Pin, Progress, ProvidersCommand, Pull, Remove, Search,
     Verify,
 };
+pub use self::image_files::{Import, Prune, Save};
 pub use self::others::{Completion, Doctor, Manual, Version};
 pub use self::output::{Form, Output};
 pub use self::pods::{Events, InspectPods, Kill, Pause, Pods, Ps, Rm, Scope, Start, Stats, Stop, Top, Within};
@@ -21,6 +22,7 @@ use super::thing::{Thing, thing};
 
 mod exec;
 mod image;
+mod image_files;
 mod others;
 mod output;
 mod pods;
@@ -180,7 +182,7 @@ pub enum Command {
 /// Of `run`.
 #[derive(Debug, Args)]
 pub struct Run {
-    /// Image, as a pod would name it
+    /// Image, as a pod would name it; or where one is, as https://HOST/FILE; or a file of one, as ./FILE
     #[arg(value_parser = name::non_empty)]
     pub image: String,
     /// Name of the pod and of its machine [default: made of the image's]

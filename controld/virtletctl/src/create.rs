@@ -5,7 +5,6 @@ use std::io::{Read as _, Write};
 use std::path::{Path, PathBuf};
 
 use proto::cri::*;
-use proto::images::PullWithProgressRequest;
 use uuid::Uuid;
 
 use super::client::{Client, spec};
@@ -13,8 +12,9 @@ use super::error::CtlError;
 use super::find::Node;
 use super::interrupt::Interrupt;
 use super::logdir::{self, LogDir};
+use super::source::Source;
 use super::text::shown;
-use super::{cli, name, pull, wait};
+use super::{cli, name, wait};
 
 /// CFS period, in microseconds (kernel, `Documentation/scheduler/sched-bwc.rst`).
 const CPU_PERIOD: i64 = 100_000;
@@ -26,6 +26,7 @@ const USER_DATA: &str = "VirtletCloudInitUserData";
 /// What is to be made.
 #[derive(Debug)]
 struct Plan {
+    image: Source,
     pod: PodSandboxConfig,
     container: ContainerConfig,
     logs: LogDir,
@@ -68,12 +69,8 @@ pub(super) async fn run(
 }
 
 async fn make(client: &Client, plan: Plan, made: &mut Made, interrupt: &Interrupt) -> Result<String, CtlError> {
-    let Plan { pod, container, logs } = plan;
-    let image = container.image.clone().unwrap_or_default().image;
-    if client.image(&image).await?.image.is_none() {
-        let request = PullWithProgressRequest { name: image, ..PullWithProgressRequest::default() };
-        pull::run(client, request, cli::Progress::Auto, interrupt).await.map_err(CtlError::of_images)?;
-    }
+    let Plan { image, pod, container, logs } = plan;
+    image.bring(client, interrupt).await.map_err(CtlError::of_images)?;
     let name = container.metadata.clone().unwrap_or_default().name;
     made.logs = Some(logs.clone());
     logs.create(&name)?;
@@ -92,7 +89,8 @@ async fn make(client: &Client, plan: Plan, made: &mut Made, interrupt: &Interrup
 }
 
 fn plan(wanted: cli::Run, uid: Uuid) -> Result<Plan, CtlError> {
-    let name = wanted.name.unwrap_or_else(|| name::of_image(&wanted.image, &uid.simple().to_string()));
+    let image = Source::of(&wanted.image)?;
+    let name = wanted.name.unwrap_or_else(|| name::of_image(image.name(), &uid.simple().to_string()));
     let metadata =
         PodSandboxMetadata { name: name.clone(), uid: uid.to_string(), namespace: wanted.namespace, attempt: 0 };
     let logs = LogDir::plan(&wanted.log_dir, &metadata)?;
@@ -128,14 +126,14 @@ fn plan(wanted: cli::Run, uid: Uuid) -> Result<Plan, CtlError> {
     };
     let container = ContainerConfig {
         metadata: Some(ContainerMetadata { name: name.clone(), attempt: 0 }),
-        image: Some(spec(&wanted.image)),
+        image: Some(spec(image.name())),
         log_path: format!("{name}/0.log"),
         stdin: true,
         tty: true,
         linux: Some(LinuxContainerConfig { resources: Some(resources), ..Default::default() }),
         ..Default::default()
     };
-    Ok(Plan { pod, container, logs })
+    Ok(Plan { image, pod, container, logs })
 }
 
 /// A file that becomes an annotation.
