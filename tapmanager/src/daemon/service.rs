@@ -14,7 +14,7 @@ use proto::tap::{
     Arm, ErrorBody, ErrorCode, Forget, Handoff, HandoffNic, HandoffReply, HandoffTap, HandoffVfio, Hello, Nic, NicKind,
     PodId, QemuUser, Reply, Request, ServerStatus, Token,
 };
-use tracing::{Span, debug, error, info, warn};
+use tracing::{debug, error, info, warn};
 
 use super::access::QemuAccess;
 use super::{DaemonError, vfs};
@@ -161,21 +161,20 @@ impl<W: World> Service<W> {
         }
     }
 
-    /// The descriptors of the token's pod, and the span of what is done about that pod.
-    pub(super) fn hand_off(&self, token: &Token) -> Result<(Span, HandoffReply, Vec<OwnedFd>), ErrorBody> {
+    /// The token's pod and its descriptors.
+    pub(super) fn hand_off(&self, token: &Token) -> Result<(PodId, HandoffReply, Vec<OwnedFd>), ErrorBody> {
         let redeemed = self.tokens().redeem(token, Instant::now());
         let pod = redeemed.map_err(|refused| {
             warn!("token refused");
             refusal(ErrorCode::Denied, refused.to_string())
         })?;
-        let span = self.pods.span(&pod);
-        let opened = span.in_scope(|| {
-            self.open_nics(&pod).map_err(|error| {
-                error!(error = %Chain(&error), "hand-off failed");
-                error.body()
-            })
-        });
-        opened.map(|(reply, fds)| (span, reply, fds))
+        match self.open_nics(&pod) {
+            Ok((reply, fds)) => Ok((pod, reply, fds)),
+            Err(error) => {
+                self.pods.span(&pod).in_scope(|| error!(error = %Chain(&error), "hand-off failed"));
+                Err(error.body())
+            }
+        }
     }
 
     fn open_nics(&self, pod: &PodId) -> Result<(HandoffReply, Vec<OwnedFd>), PodError> {

@@ -138,14 +138,18 @@ impl<W: World> handoff::Handler for HandOff<W> {
     }
 
     fn answer(&self, bytes: &[u8], fds: usize) -> Served {
-        let nothing = |answer| Served { answer, span: None };
+        let nothing = |answer| Served { answer, pod: None };
         match decode_request(bytes, fds) {
             Ok(HandoffRequest::Get { token }) => match self.0.hand_off(&token) {
-                Ok((span, reply, fds)) => Served { answer: reply_with(&reply, fds), span: Some(span) },
+                Ok((pod, reply, fds)) => Served { answer: reply_with(&reply, fds), pod: Some(pod) },
                 Err(error) => nothing(Answer::refuse(error, false)),
             },
             Err(error) => nothing(not_understood(&error)),
         }
+    }
+
+    fn span(&self, pod: &PodId) -> Span {
+        self.0.pods().span(pod)
     }
 }
 
