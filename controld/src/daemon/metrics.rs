@@ -3,8 +3,9 @@
 //! [`start`] is called by [`crate::daemon`] if `metrics.address` is set. Each scrape reads what the image
 //! store, the records and the ways to libvirt and tapmanager have in memory, off the reactor and without the disk ([`facts`]),
 //! so no figure can be out of date, but those for which others are asked from time to time: tapmanager for SR-IOV cards
-//! ([`functions`]) and pods' networks ([`networks`]), and [`filesystems`] for their room; how long calls took is kept at the [edge](crate::api::edge). [`server`] answers. No figure tells the name of a pod or an image, and the labels' values are those of the
-//! configuration, of the node's cards and of this crate's own states, so their number is bounded.
+//! ([`functions`]) and pods' networks ([`networks`]), and [`filesystems`] for their room; how long calls took is kept at the
+//! [edge](crate::api::edge). [`server`] answers. No figure tells the name of a pod or an image, and the labels' values are those of
+//! the configuration, of the node's cards and of this crate's own states, so their number is bounded.
 
 mod facts;
 mod filesystems;
@@ -15,11 +16,13 @@ mod server;
 
 use std::net::SocketAddr;
 use std::sync::Arc;
+use std::time::Duration;
 
 use prometheus_client::collector::Collector;
 use prometheus_client::encoding::DescriptorEncoder;
 use prometheus_client::encoding::text::encode;
 use prometheus_client::registry::Registry;
+use tokio::time::{Interval, MissedTickBehavior, interval};
 
 use self::facts::Facts;
 pub use self::filesystems::FileSystems;
@@ -36,6 +39,9 @@ use crate::orphans::Known;
 use crate::store::Store;
 use crate::tap::Tap;
 
+/// How often others are asked for figures.
+const EVERY: Duration = Duration::from_secs(15);
+
 /// Where the figures come from.
 #[derive(Debug)]
 pub struct Sources {
@@ -51,6 +57,13 @@ pub struct Sources {
     pub functions: Functions,
     pub networks: Networks,
     pub filesystems: FileSystems,
+}
+
+/// When others are asked: now, and then from time to time.
+fn turns() -> Interval {
+    let mut turns = interval(EVERY);
+    turns.set_missed_tick_behavior(MissedTickBehavior::Delay);
+    turns
 }
 
 /// Serves the metrics at `address` until what this returns is dropped.

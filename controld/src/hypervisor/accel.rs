@@ -154,4 +154,4 @@ fn newest_kernel(boot: &Path) -> Option<PathBuf> {
 }
 
 #[cfg(test)]
-mod tests;
+pub(super) mod tests;

@@ -167,6 +167,7 @@ mod tests {
     use std::path::{Path, PathBuf};
 
     use super::*;
+    use crate::hypervisor::accel::tests::fixture;
 
     /// A node with an emulator, which the test may exchange for another one, and with something that can be opened as a device.
     fn node(dir: &Path, configured: Accel) -> (Store, Question) {
@@ -192,8 +193,7 @@ mod tests {
     const FAILS: &str = "/bin/false";
 
     fn works() -> PathBuf {
-        let crate_dir = std::env::var_os("CARGO_MANIFEST_DIR").expect("cargo names it to a test");
-        Path::new(&crate_dir).join("src/hypervisor/accel/fixtures/working_emulator.sh")
+        fixture("working_emulator.sh")
     }
 
     #[tokio::test]

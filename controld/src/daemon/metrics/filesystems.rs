@@ -11,10 +11,8 @@ use std::time::Duration;
 
 use common::off_reactor;
 use nix::sys::statvfs::statvfs;
-use tokio::time::{MissedTickBehavior, interval, timeout};
+use tokio::time::timeout;
 
-/// How often they are looked at.
-const EVERY: Duration = Duration::from_secs(15);
 /// How long a file system has for its answer until its last one counts no more.
 const ANSWERS: Duration = Duration::from_secs(10);
 
@@ -49,10 +47,9 @@ impl FileSystems {
     }
 
     async fn watch(&self, name: &'static str, dir: &Path) {
-        let mut times = interval(EVERY);
-        times.set_missed_tick_behavior(MissedTickBehavior::Delay);
+        let mut turns = super::turns();
         loop {
-            times.tick().await;
+            turns.tick().await;
             let dir = dir.to_owned();
             let mut look = pin!(off_reactor(move || room(&dir)));
             match timeout(ANSWERS, &mut look).await {

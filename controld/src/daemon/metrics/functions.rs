@@ -4,16 +4,11 @@
 //! there are no figures of PFs. One of a release that knows no such question has none either.
 
 use std::sync::{Arc, Mutex, PoisonError};
-use std::time::Duration;
 
 use common::Chain;
 use proto::tap::PfSummary;
-use tokio::time::{MissedTickBehavior, interval};
 
 use crate::tap::Tap;
-
-/// How often tapmanager is asked.
-const EVERY: Duration = Duration::from_secs(15);
 
 /// What is known. Clones share it.
 #[derive(Debug, Clone, Default)]
@@ -22,10 +17,9 @@ pub struct Functions(Arc<Mutex<Vec<PfSummary>>>);
 impl Functions {
     /// Asks for ever.
     pub(super) async fn keep(self, tap: Tap) {
-        let mut times = interval(EVERY);
-        times.set_missed_tick_behavior(MissedTickBehavior::Delay);
+        let mut turns = super::turns();
         loop {
-            times.tick().await;
+            turns.tick().await;
             self.ask(&tap).await;
         }
     }

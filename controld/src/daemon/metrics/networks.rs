@@ -9,12 +9,8 @@ use std::time::Duration;
 
 use common::Chain;
 use proto::tap::{PodPhase, PodSummary, ServerStatus};
-use tokio::time::{MissedTickBehavior, interval};
 
 use crate::tap::{State, Tap};
-
-/// How often tapmanager is asked.
-const EVERY: Duration = Duration::from_secs(15);
 
 /// What is known. Clones share it.
 #[derive(Debug, Clone, Default)]
@@ -36,10 +32,9 @@ pub(super) struct Known {
 impl Networks {
     /// Asks for ever.
     pub(super) async fn keep(self, tap: Tap) {
-        let mut times = interval(EVERY);
-        times.set_missed_tick_behavior(MissedTickBehavior::Delay);
+        let mut turns = super::turns();
         loop {
-            times.tick().await;
+            turns.tick().await;
             self.ask(&tap).await;
         }
     }

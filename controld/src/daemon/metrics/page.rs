@@ -22,16 +22,6 @@ impl<'a> Page<'a> {
         self.0.encode_descriptor(name, help, Some(&Unit::Bytes), MetricType::Gauge)?.encode_gauge(&bytes)
     }
 
-    pub(super) fn sizes<L: EncodeLabelSet>(
-        &mut self,
-        name: &str,
-        help: &str,
-        mut samples: impl Iterator<Item = (L, u64)>,
-    ) -> Result<(), Error> {
-        let mut family = self.0.encode_descriptor(name, help, Some(&Unit::Bytes), MetricType::Gauge)?;
-        samples.try_for_each(|(labels, value)| family.encode_family(&labels)?.encode_gauge(&value))
-    }
-
     pub(super) fn gauge(&mut self, name: &str, help: &str, value: u64) -> Result<(), Error> {
         self.0.encode_descriptor(name, help, None, MetricType::Gauge)?.encode_gauge(&value)
     }
@@ -46,13 +36,32 @@ impl<'a> Page<'a> {
         counter.encode_counter::<NoLabelSet, _, f64>(&value, None)
     }
 
+    pub(super) fn sizes<L: EncodeLabelSet>(
+        &mut self,
+        name: &str,
+        help: &str,
+        samples: impl Iterator<Item = (L, u64)>,
+    ) -> Result<(), Error> {
+        self.gauges_in(Some(&Unit::Bytes), name, help, samples)
+    }
+
     pub(super) fn gauges<L: EncodeLabelSet>(
         &mut self,
         name: &str,
         help: &str,
+        samples: impl Iterator<Item = (L, u64)>,
+    ) -> Result<(), Error> {
+        self.gauges_in(None, name, help, samples)
+    }
+
+    fn gauges_in<L: EncodeLabelSet>(
+        &mut self,
+        unit: Option<&Unit>,
+        name: &str,
+        help: &str,
         mut samples: impl Iterator<Item = (L, u64)>,
     ) -> Result<(), Error> {
-        let mut family = self.0.encode_descriptor(name, help, None, MetricType::Gauge)?;
+        let mut family = self.0.encode_descriptor(name, help, unit, MetricType::Gauge)?;
         samples.try_for_each(|(labels, value)| family.encode_family(&labels)?.encode_gauge(&value))
     }
 

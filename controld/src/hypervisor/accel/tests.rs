@@ -2,7 +2,7 @@ use super::*;
 
 /// Part of the tree: a script that a test writes may still be open for writing in a process forked meanwhile by another
 /// test, and then cannot be run.
-fn fixture(name: &str) -> PathBuf {
+pub(in crate::hypervisor) fn fixture(name: &str) -> PathBuf {
     let crate_dir = std::env::var_os("CARGO_MANIFEST_DIR").expect("cargo names it to a test");
     Path::new(&crate_dir).join("src/hypervisor/accel/fixtures").join(name)
 }
