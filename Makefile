@@ -108,7 +108,8 @@ release: build ## packages, tarball, image, manifests, alert rules, SBOM and che
 bed: build
 	@$(locked) \
 	$(DEV) --bin bed; \
-	install -D -t $(dir $(BED)) $(CARGO_TARGET_DIR)/debug/bed
+	install -D -t $(dir $(BED)) $(CARGO_TARGET_DIR)/debug/bed; \
+	.ci/takeover.sh $(CARGO_TARGET_DIR) built
 
 demo: GUESTS := tiny
 demo: PEERS := cni

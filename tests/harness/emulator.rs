@@ -12,7 +12,7 @@ use anyhow::Result;
 use crate::case::Bed;
 
 /// Where vmwrapper reads which emulator libvirt is to judge by.
-const NAMED: &str = "/etc/virtlet/emulator";
+pub const NAMED: &str = "/etc/virtlet/emulator";
 const ONE_THREAD: &str = "#!/bin/sh\nfor word; do\n\tshift\n\t[ \"$word\" != tcg ] || word=tcg,thread=single\n\tset -- \"$@\" \"$word\"\ndone\n\
                       exec /usr/bin/qemu-system-x86_64 \"$@\"\n";
 

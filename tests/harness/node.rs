@@ -16,8 +16,9 @@ use crate::cni::{self, Network};
 use crate::command::{Ended, TOOL_DEADLINE, command, finish};
 use crate::cri::{self, Cri};
 use crate::daemon::Daemon;
+use crate::emulator;
 use crate::image_server::{Fault, ImageServer};
-use crate::libvirt::Libvirt;
+use crate::libvirt::{self, Libvirt};
 use crate::net_node::NetNode;
 use crate::pace::at_worst;
 use crate::wait::wait_for;
@@ -85,6 +86,10 @@ impl Node {
         let cri = Cri::new(Path::new(CRI_SOCKET))?;
         let mut node = Self { libvirt, net, controld, images, cri, dir: bed.dir.clone(), crictl };
         node.wait_ready()?;
+        // controld, which has no records, has touched it by now.
+        if !Path::new(emulator::NAMED).exists() {
+            libvirt::answered_for(&bed.vmwrapper())?;
+        }
         Ok(node)
     }
 

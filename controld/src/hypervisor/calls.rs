@@ -11,6 +11,9 @@ use super::{Hypervisor, meaning};
 
 pub(super) const QUICK_DEADLINE: Duration = Duration::from_secs(15);
 pub(super) const DEFINE_DEADLINE: Duration = Duration::from_secs(30);
+/// libvirt starts an emulator that it does not know twice, and answers others who ask meanwhile after that: where a node has just booted and
+/// all its pods start, most of a minute. kubelet waits two for `CreateContainer`.
+pub(super) const OFFER_DEADLINE: Duration = Duration::from_secs(90);
 /// How long a call waits for its turn behind others.
 const TURN_DEADLINE: Duration = Duration::from_secs(30);
 /// How long a call waits for a connection that is being opened.

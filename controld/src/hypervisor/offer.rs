@@ -10,7 +10,7 @@ use vmspec::plan::MachineType;
 use vmspec::{Accelerator, Offer};
 
 use super::Hypervisor;
-use super::calls::{DEFINE_DEADLINE, QUICK_DEADLINE};
+use super::calls::{OFFER_DEADLINE, QUICK_DEADLINE};
 use super::ffi::{Connection, INVALID_ARG, LibvirtError};
 
 impl Hypervisor {
@@ -30,8 +30,7 @@ impl Hypervisor {
             Err(error) if error.code == INVALID_ARG => Ok(Err(error)),
             told => told.map(Ok),
         };
-        // libvirt may have to start the emulator for it, as it does to define a machine.
-        let answered = self.call("tell what the emulator can do", DEFINE_DEADLINE, ask).await;
+        let answered = self.call("tell what the emulator can do", OFFER_DEADLINE, ask).await;
         self.shared.policy.hear_probe(&answered);
         let told = match answered? {
             Ok(told) => told,

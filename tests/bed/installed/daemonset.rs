@@ -12,7 +12,8 @@ use tests::pages::block;
 
 use super::kubeadm::{NODE, PAGE, away, furnish, join, keep_out, pod};
 use super::node::{
-    ANSWER, BELONGINGS, CONFIGURED, POD_DEADLINE, PROCESS, TOOL_DEADLINE, configure, explained, no_denials, no_errors,
+    ANSWER, BELONGINGS, CONFIGURED, POD_DEADLINE, PROCESS, TOOL_DEADLINE, as_before, configure, explained, no_denials,
+    no_errors,
 };
 
 /// Warm, on two processors that nobody else uses, three and a half minutes.
@@ -53,12 +54,10 @@ fn run(bed: &Bed) -> Result<()> {
         machine.run(&by_hand(&newer, "remove")?, TOOL_DEADLINE)?;
         // What is no program stays.
         machine.run(&format!("! ls /usr/sbin/controld && ls /var/lib/virtlet && {CONFIGURED}"), TOOL_DEADLINE)?;
-        let said = machine.run(&by_hand(&newer, "purge")?, TOOL_DEADLINE)?;
+        machine.run(&by_hand(&newer, "purge")?, TOOL_DEADLINE)?;
         machine
             .run("systemctl disable --now containerd && rm -rf /var/lib/containerd /run/containerd", TOOL_DEADLINE)?;
-        let after = machine.run(BELONGINGS, TOOL_DEADLINE)?;
-        ensure!(after == before, "the purge leaves something: {said}; before:\n{before}\nafter:\n{after}");
-        Ok(())
+        as_before(machine, &before)
     })
 }
 
