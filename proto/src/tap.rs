@@ -45,14 +45,14 @@ pub use ident::{IdentError, IfName, MacAddr, NetnsName, OwnerId, PciAddress, Pod
 pub use message::{
     Arm, Attach, Bandwidth, CheckReport, CollectReport, DataPath, DataPathError, Dns, ErrorBody, ErrorCode, Forget,
     Handoff, HandoffNic, HandoffReply, HandoffRequest, HandoffTap, HandoffVfio, Hello, HostPort, List, NetworkAsk, Nic,
-    NicKind, NicStats, PfSummary, PodDetail, PodNet, PodPage, PodPhase, PodStats, PodSummary, PortProtocol, QemuUser,
-    Reply, Request, Route, ServerStatus, StatsPage, Tap, Versioned, VfClaim, VfDetail, VfHolder, VfPage, VfRequest,
-    VfStep, VfSummary, Vfio,
+    NicKind, NicStats, PfSummary, PodDetail, PodNet, PodPage, PodPhase, PodStats, PodSummary, PortProtocol, ProcessId,
+    QemuUser, Reply, Request, Route, ServerStatus, StatsPage, Tap, Versioned, VfClaim, VfDetail, VfHolder, VfPage,
+    VfRequest, VfStep, VfSummary, Vfio,
 };
 pub use wire::{Packet, WireError, recv, send};
 
 /// Newest version of the protocol. Any change of meaning raises it.
-pub const VERSION: u16 = 4;
+pub const VERSION: u16 = 5;
 /// Oldest version that is still spoken. In it a pod's NICs are taps.
 pub const OLDEST: u16 = 3;
 /// Largest packet, in bytes: the kernel's default socket buffer (`net.core.wmem_default`).

@@ -61,8 +61,8 @@ pub(crate) struct Limits {
 pub(crate) trait Handler: Send + Sync + 'static {
     /// Whether the peer may fetch at all. Quick: others wait behind it.
     fn admit(&self, peer: &Peer) -> Result<(), ErrorBody>;
-    /// The answer to a packet that came with `fds` descriptors. May put its thread into another namespace.
-    fn answer(&self, bytes: &[u8], fds: usize) -> Served;
+    /// The answer to a packet of the peer that came with `fds` descriptors. May put its thread into another namespace.
+    fn answer(&self, peer: &Peer, bytes: &[u8], fds: usize) -> Served;
 }
 
 /// What a peer is given.
@@ -283,7 +283,7 @@ impl<D: Handler> Shared<D> {
             Woken::Stopped => return,
             Woken::Late => return debug!(pid = peer.pid, "a peer at the hand-off said nothing"),
             Woken::Ready => match recv(socket.as_fd()) {
-                Ok(Packet { bytes, fds }) => self.handler.answer(&bytes, fds.len()),
+                Ok(Packet { bytes, fds }) => self.handler.answer(peer, &bytes, fds.len()),
                 Err(WireError::Closed) => return,
                 Err(error) => {
                     return refuse(socket.as_fd(), refusal(ErrorCode::BadRequest, Chain(&error).to_string()));

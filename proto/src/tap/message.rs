@@ -71,6 +71,11 @@ pub enum Request {
     Forget(Forget),
     /// Asks for [`Reply::Status`].
     Status,
+    /// Asks which process took the pod's descriptors last. Answered by [`Reply::Machine`].
+    Machine {
+        /// The pod.
+        pod: PodId,
+    },
     /// About virtual functions of the node.
     Vf(VfRequest),
 }
@@ -92,6 +97,7 @@ impl Request {
             Self::Collect => "collect",
             Self::Forget(_) => "forget",
             Self::Status => "status",
+            Self::Machine { .. } => "machine",
             Self::Vf(VfRequest::List { .. }) => "sriov-list",
             Self::Vf(VfRequest::Explain { .. }) => "sriov-explain",
             Self::Vf(VfRequest::Claim(_)) => "sriov-claim",
@@ -133,6 +139,8 @@ pub enum Reply {
     Vfs(VfPage),
     /// What is known of one.
     Vf(Box<VfDetail>),
+    /// vmwrapper's process, which goes on as QEMU. `None` if nobody took the pod's descriptors since this daemon was started.
+    Machine(Option<ProcessId>),
 }
 
 /// What `vmwrapper` asks of `tapmanager`.
@@ -172,6 +180,16 @@ pub struct QemuUser {
     pub uid: u32,
     /// Group of the hand-off socket.
     pub gid: u32,
+}
+
+/// A process of the node. Its number is another's one day, and both together never are in one boot.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct ProcessId {
+    /// As the process namespace of the daemon that tells of it has it.
+    pub pid: i32,
+    /// When it was started, in clock ticks since the boot: `starttime` of proc_pid_stat(5).
+    pub started: u64,
 }
 
 /// What is to be forgotten. Nothing that is on record and can be detached is.
@@ -270,12 +288,15 @@ impl HandoffNic {
 
 /// Before 4, every NIC was a tap.
 const VFIO: u16 = 4;
-const _: () = assert!(VFIO <= VERSION);
+/// Before 5, nobody was told whom descriptors were handed to.
+const MACHINE: u16 = 5;
+const _: () = assert!(VFIO < MACHINE && MACHINE <= VERSION);
 
 impl Versioned for Request {
     fn since(&self) -> u16 {
         match self {
             Self::Arm(Arm { iommufd: Some(_), .. }) | Self::Vf(_) => VFIO,
+            Self::Machine { .. } => MACHINE,
             _ => OLDEST,
         }
     }
@@ -289,6 +310,7 @@ impl Versioned for Reply {
             Self::Pod(pod) => pod.net.as_ref().map_or(OLDEST, of_net),
             Self::Armed { hostdevs, .. } if !hostdevs.is_empty() => VFIO,
             Self::Vfs(_) | Self::Vf(_) => VFIO,
+            Self::Machine(_) => MACHINE,
             _ => OLDEST,
         }
     }

@@ -3,6 +3,7 @@
 //! Requests become calls of [`Pods`] and [`Tokens`]; errors become a class and a line. Nothing here waits for anything
 //! itself, or knows how a network is made.
 
+use std::collections::BTreeMap;
 use std::fs::File;
 use std::io::{self, Read as _};
 use std::os::fd::OwnedFd;
@@ -12,7 +13,7 @@ use std::time::{Duration, Instant};
 use common::Chain;
 use proto::tap::{
     Arm, ErrorBody, ErrorCode, Forget, Handoff, HandoffNic, HandoffReply, HandoffTap, HandoffVfio, Hello, Nic, NicKind,
-    PodId, QemuUser, Reply, Request, ServerStatus, Token,
+    PodId, ProcessId, QemuUser, Reply, Request, ServerStatus, Token,
 };
 use tracing::{Span, debug, error, info, warn};
 
@@ -40,6 +41,8 @@ pub(super) struct Service<W> {
     access: Arc<QemuAccess>,
     vmwrapper: Executable,
     tokens: Mutex<Tokens>,
+    /// Who took a pod's descriptors last: vmwrapper's process, which goes on as QEMU.
+    machines: Mutex<BTreeMap<PodId, ProcessId>>,
     random: File,
 }
 
@@ -58,6 +61,7 @@ impl<W: World> Service<W> {
             access: Arc::new(access),
             vmwrapper: Executable::new(&config.vmwrapper),
             tokens: Mutex::new(Tokens::new(config.arm_ttl)),
+            machines: Mutex::default(),
             random,
         })
     }
@@ -93,6 +97,7 @@ impl<W: World> Service<W> {
             Request::Detach { pod } => {
                 self.tokens().disarm(&pod);
                 self.pods.detach(&pod).await.map_err(|error| error.body())?;
+                self.machines().remove(&pod);
                 Ok(Reply::Detached)
             }
             Request::List(list) => Ok(Reply::Pods(self.pods.page(&list))),
@@ -113,6 +118,7 @@ impl<W: World> Service<W> {
                 Ok(Reply::Collected(self.pods.forget_namespace(&name).await.map_err(|error| error.body())?))
             }
             Request::Status => Ok(Reply::Status(self.status(self.pods.ready().await))),
+            Request::Machine { pod } => Ok(Reply::Machine(self.machines().get(&pod).copied())),
             Request::Vf(request) => vfs::answer(&self.claims, &self.pods, request).await,
         }
     }
@@ -161,8 +167,8 @@ impl<W: World> Service<W> {
         }
     }
 
-    /// The descriptors of the token's pod, and the span of what is done about that pod.
-    pub(super) fn hand_off(&self, token: &Token) -> Result<(Span, HandoffReply, Vec<OwnedFd>), ErrorBody> {
+    /// The descriptors of the token's pod for the peer, and the span of what is done about that pod.
+    pub(super) fn hand_off(&self, token: &Token, peer: &Peer) -> Result<(Span, HandoffReply, Vec<OwnedFd>), ErrorBody> {
         let redeemed = self.tokens().redeem(token, Instant::now());
         let pod = redeemed.map_err(|refused| {
             warn!("token refused");
@@ -175,7 +181,23 @@ impl<W: World> Service<W> {
                 error.body()
             })
         });
-        opened.map(|(reply, fds)| (span, reply, fds))
+        let (reply, fds) = opened?;
+        self.note_machine(pod, peer.process());
+        Ok((span, reply, fds))
+    }
+
+    /// Of pods that are on record no more, nothing is kept either.
+    fn note_machine(&self, pod: PodId, process: Option<ProcessId>) {
+        let mut machines = self.machines();
+        machines.retain(|pod, _| self.pods.view(pod).is_some());
+        match process {
+            Some(process) => drop(machines.insert(pod, process)),
+            None => drop(machines.remove(&pod)),
+        }
+    }
+
+    fn machines(&self) -> MutexGuard<'_, BTreeMap<PodId, ProcessId>> {
+        self.machines.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     fn open_nics(&self, pod: &PodId) -> Result<(HandoffReply, Vec<OwnedFd>), PodError> {

@@ -105,6 +105,7 @@ const fn lasts(request: &Request) -> bool {
         | Request::Inspect { .. }
         | Request::List(_)
         | Request::Status
+        | Request::Machine { .. }
         // Bounded by deadlines of some seconds.
         | Request::Vf(VfRequest::List { .. } | VfRequest::Explain { .. }) => false,
     }
@@ -119,6 +120,7 @@ const fn pod_of(request: &Request) -> Option<&PodId> {
         | Request::Recover { pod }
         | Request::Check { pod }
         | Request::Inspect { pod }
+        | Request::Machine { pod }
         | Request::Forget(Forget::Pod(pod)) => Some(pod),
         Request::Hello(_)
         | Request::List(_)
@@ -137,10 +139,10 @@ impl<W: World> handoff::Handler for HandOff<W> {
         self.0.may_fetch(peer).inspect_err(|_| self.0.tokens().turned_away())
     }
 
-    fn answer(&self, bytes: &[u8], fds: usize) -> Served {
+    fn answer(&self, peer: &Peer, bytes: &[u8], fds: usize) -> Served {
         let nothing = |answer| Served { answer, span: None };
         match decode_request(bytes, fds) {
-            Ok(HandoffRequest::Get { token }) => match self.0.hand_off(&token) {
+            Ok(HandoffRequest::Get { token }) => match self.0.hand_off(&token, peer) {
                 Ok((span, reply, fds)) => Served { answer: reply_with(&reply, fds), span: Some(span) },
                 Err(error) => nothing(Answer::refuse(error, false)),
             },

@@ -45,7 +45,7 @@ impl Handler for Toy {
         }
     }
 
-    fn answer(&self, _: &[u8], _: usize) -> Served {
+    fn answer(&self, _: &Peer, _: &[u8], _: usize) -> Served {
         if self.comes == Comes::Machine {
             unshare(CloneFlags::CLONE_NEWNET).expect("a namespace; the test needs root");
         }

@@ -10,6 +10,8 @@ use common::Reason;
 use nix::errno::Errno;
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use nix::sys::socket::{getsockopt, sockopt};
+use procfs::process::Process;
+use proto::tap::ProcessId;
 
 /// The process that connected. Credentials are those of the moment of connect(2).
 #[derive(Debug)]
@@ -41,6 +43,14 @@ impl Peer {
             Err(errno) => return Err(errno.into()),
         };
         Ok(Self { uid: credentials.uid(), pid, pidfd })
+    }
+
+    /// Its process, as others can tell it from a later one with its number; `None` if it is gone, or cannot be seen.
+    pub(crate) fn process(&self) -> Option<ProcessId> {
+        let pid = self.pid?;
+        let started = Process::new(pid).and_then(|process| process.stat()).ok()?.starttime;
+        // If it had ended before it was looked at, that was another one's start.
+        (!self.has_ended()).then_some(ProcessId { pid, started })
     }
 
     fn has_ended(&self) -> bool {

@@ -4,8 +4,8 @@ use super::super::{
     Arm, Attach, Bandwidth, CheckReport, CollectReport, DataPath, Dns, Forget, Handoff, HandoffNic, HandoffReply,
     HandoffRequest, HandoffTap, HandoffVfio, Hello, HostPort, List, MAX_STATS_PAGE, MAX_TROUBLE, MacAddr, NetworkAsk,
     Nic, NicKind, NicStats, OwnerId, PciAddress, PfSummary, PodDetail, PodId, PodNet, PodPage, PodPhase, PodStats,
-    PodSummary, PortProtocol, QemuUser, Reply, Request, Route, ServerStatus, StatsPage, Tap, Token, VfClaim, VfDetail,
-    VfHolder, VfPage, VfRequest, VfStep, VfSummary, Vfio,
+    PodSummary, PortProtocol, ProcessId, QemuUser, Reply, Request, Route, ServerStatus, StatsPage, Tap, Token, VfClaim,
+    VfDetail, VfHolder, VfPage, VfRequest, VfStep, VfSummary, Vfio,
 };
 use super::*;
 
@@ -277,6 +277,22 @@ fn the_wire_of_virtual_functions_is_pinned() {
     }
 }
 
+/// Whom descriptors were handed to, which only the newest version can say.
+#[test]
+fn the_wire_of_who_took_descriptors_is_pinned() {
+    let request = Request::Machine { pod: pod() };
+    let bytes = encode_request(&request).expect("encodes");
+    assert_eq!(decode_request::<Request>(&bytes, 0).expect("decodes"), request);
+    assert_eq!(text(Ok(bytes)), r#"{"v":5,"body":{"machine":{"pod":"0f1e2d3c"}}}"#);
+    let taken = Some(ProcessId { pid: 4711, started: 123_456 });
+    for (process, says) in [(taken, r#"{"pid":4711,"started":123456}"#), (None, "null")] {
+        let reply = Reply::Machine(process);
+        let bytes = encode_reply(Ok(&reply), 0).expect("encodes");
+        assert_eq!(decode_reply::<Reply>(&bytes, 0).expect("decodes"), Ok(reply));
+        assert_eq!(text(Ok(bytes)), format!(r#"{{"v":5,"fds":0,"body":{{"ok":{{"machine":{says}}}}}}}"#));
+    }
+}
+
 #[test]
 fn a_full_page_of_virtual_functions_fits_into_a_packet() {
     let longest = "ffffffff:ff:1f.7".parse().expect("address");
@@ -354,7 +370,7 @@ fn malformed_messages_are_refused_with_a_reason() {
         (b"\xff\xfe", ErrorCode::BadRequest),
         (b"{}", ErrorCode::BadRequest),
         (br#"{"v":2,"anything":{}}"#, ErrorCode::Version),
-        (br#"{"v":5,"anything":{}}"#, ErrorCode::Version),
+        (br#"{"v":6,"anything":{}}"#, ErrorCode::Version),
         (br#"{"v":3,"body":{"fly":{}}}"#, ErrorCode::BadRequest),
         (br#"{"v":3,"body":{"arm":{"pod":"../x"}}}"#, ErrorCode::BadRequest),
         (br#"{"v":3,"body":{"arm":{"pod":"x","extra":1}}}"#, ErrorCode::BadRequest),

@@ -78,7 +78,12 @@ impl House {
     }
 
     fn get(&self, token: Token) -> Result<(HandoffReply, usize), ErrorBody> {
-        let answer = self.handoff.answer(&encode_request(&HandoffRequest::Get { token }).expect("encodes"), 0).answer;
+        self.get_by(&me(QEMU.uid), token)
+    }
+
+    fn get_by(&self, peer: &Peer, token: Token) -> Result<(HandoffReply, usize), ErrorBody> {
+        let request = encode_request(&HandoffRequest::Get { token }).expect("encodes");
+        let answer = self.handoff.answer(peer, &request, 0).answer;
         let fds = answer.fds.len();
         decode_reply(&answer.bytes, fds).expect("protocol").map(|reply| (reply, fds))
     }
@@ -90,6 +95,13 @@ impl House {
     async fn arm(&self) -> Token {
         match self.ask(Request::Arm(Arm { pod: pod(), qemu: None, iommufd: None })).await.expect("armed") {
             Reply::Armed { token, hostdevs: _ } => token,
+            other => panic!("{other:?}"),
+        }
+    }
+
+    async fn machine(&self) -> Option<ProcessId> {
+        match self.ask(Request::Machine { pod: pod() }).await.expect("told") {
+            Reply::Machine(process) => process,
             other => panic!("{other:?}"),
         }
     }
@@ -123,6 +135,22 @@ async fn a_token_buys_descriptors_once() {
     assert_eq!((handoff.nics.len(), fds), (1, 1));
     assert_eq!(house.get(token).expect_err("used").code, ErrorCode::Denied);
     assert_eq!(house.status().await.tokens_refused, 1);
+}
+
+#[tokio::test]
+async fn who_took_the_descriptors_is_told_until_the_pod_is_detached() {
+    let house = House::new();
+    house.attach().await;
+    assert_eq!(house.machine().await, None, "nobody has come");
+    house.get(house.arm().await).expect("descriptors");
+    let stat = procfs::process::Process::myself().and_then(|process| process.stat()).expect("own figures");
+    assert_eq!(house.machine().await, Some(ProcessId { pid: stat.pid, started: stat.starttime }));
+    let gone = Peer { pid: None, ..me(QEMU.uid) };
+    house.get_by(&gone, house.arm().await).expect("descriptors");
+    assert_eq!(house.machine().await, None, "nor is one that cannot be seen");
+    house.get(house.arm().await).expect("descriptors");
+    house.ask(Request::Detach { pod: pod() }).await.expect("detached");
+    assert_eq!(house.machine().await, None, "its machine is gone");
 }
 
 #[tokio::test]
@@ -248,7 +276,7 @@ async fn what_is_no_request_is_refused_and_ends_the_connection() {
     ];
     for (bytes, fds, code) in bad {
         let text = String::from_utf8_lossy(&bytes[..bytes.len().min(60)]).into_owned();
-        for answer in [house.control.answer(bytes, fds).await, house.handoff.answer(bytes, fds).answer] {
+        for answer in [house.control.answer(bytes, fds).await, house.handoff.answer(&me(QEMU.uid), bytes, fds).answer] {
             assert!(answer.last, "{text}");
             let error = decode_reply::<()>(&answer.bytes, 0).expect("protocol").expect_err("refusal");
             assert_eq!(error.code, code, "{text}");
@@ -257,7 +285,7 @@ async fn what_is_no_request_is_refused_and_ends_the_connection() {
     // Requests of the one socket mean nothing on the other.
     let get = encode_request(&HandoffRequest::Get { token: Token::from_random([1; 16]) }).expect("encodes");
     assert!(house.control.answer(&get, 0).await.last);
-    assert!(house.handoff.answer(&encode_request(&Request::Status).expect("encodes"), 0).answer.last);
+    assert!(house.handoff.answer(&me(QEMU.uid), &encode_request(&Request::Status).expect("encodes"), 0).answer.last);
 }
 
 #[tokio::test]
