@@ -10,6 +10,7 @@ pub mod explain;
 mod host;
 mod machine;
 mod parts;
+mod qemu;
 mod reboots;
 mod resources;
 mod start;
@@ -46,7 +47,6 @@ use crate::guest::agents::{self, Output};
 use crate::guest::screen::Screen;
 use crate::guest::{seed, share};
 use crate::hypervisor::HvEvent;
-use crate::hypervisor::process::Processes;
 use crate::model::{CONTAINER_VERSION, Container, ContainerState, PodName, Sandbox, SandboxState};
 use crate::orphans::owned::disks_key;
 use crate::store::is_disk_full;
@@ -58,7 +58,6 @@ pub struct Containers {
     uses: Arc<Uses>,
     mutex: KeyedMutex,
     actors: Actors,
-    processes: Arc<Processes>,
 }
 
 /// What a container is to be made of.
@@ -77,9 +76,12 @@ impl Containers {
     pub fn new(uses: Arc<Uses>, mutex: KeyedMutex) -> Self {
         let actors = Actors::default();
         for container in uses.store.containers() {
+            if let Some(process) = container.process {
+                uses.processes.tell(container.machine.id.uuid(), process);
+            }
             actors.add(uses.clone(), &container);
         }
-        Self { uses, mutex, actors, processes: Arc::default() }
+        Self { uses, mutex, actors }
     }
 
     /// Makes a container. Repeating it for one that was not started gives the same id; earlier attempts that were never up
@@ -231,6 +233,7 @@ impl Containers {
                 started_at: 0,
                 applied: None,
                 boot: String::new(),
+                process: None,
                 pod_oom_kills: 0,
                 exit: None,
                 pause: None,
@@ -262,7 +265,7 @@ impl Containers {
     /// Where a machine's screen is, if it has one.
     pub(crate) async fn screen(&self, container: &Container) -> Option<Screen> {
         container.machine.hardware.extras.graphics?;
-        Some(Screen::of(&self.uses.config, &container.machine).await)
+        Some(Screen::of(&self.uses.config, &self.uses.processes, &container.machine).await)
     }
 
     /// What the emulator has for machines of a runtime handler: of the type that the pod's earlier machines had, if it has that, or of the
@@ -336,7 +339,7 @@ impl Containers {
         actor.stop(Duration::ZERO).await?;
         actor.remove().await?;
         self.actors.forget(id);
-        self.processes.forget(container.machine.id.uuid());
+        self.uses.processes.forget(container.machine.id.uuid());
         self.uses.agents.forget(container.machine.id);
         tracing::info!(container = %id, "container removed");
         Ok(())
@@ -397,12 +400,12 @@ impl Containers {
 
     /// What these containers use. One that cannot be looked at is left out, and the log says why.
     pub async fn usage(&self, containers: Vec<Arc<Container>>) -> Vec<(Arc<Container>, Usage)> {
-        usage::of(self.processes.clone(), containers).await
+        usage::of(self.uses.processes.clone(), containers).await
     }
 
     /// More of what these containers use that run. One that cannot be looked at is left out, and the log says why.
     pub async fn details(&self, containers: Vec<Arc<Container>>) -> Vec<(Arc<Container>, Details)> {
-        let (processes, disks) = (self.processes.clone(), self.disks_dir().to_owned());
+        let (processes, disks) = (self.uses.processes.clone(), self.disks_dir().to_owned());
         usage::details(processes, disks, self.uses.cgroups.clone(), containers).await
     }
 

@@ -12,7 +12,7 @@ use std::path::PathBuf;
 
 use common::now_nanos;
 use proto::pause::Pause;
-use proto::tap::{PodId, PodNet};
+use proto::tap::{PodId, PodNet, ProcessId};
 use serde::{Deserialize, Serialize};
 use vmspec::plan::MachinePlan;
 use vmspec::{Applied, ContainerConfig, ContainerId, SandboxConfig};
@@ -88,6 +88,10 @@ pub struct Container {
     /// Boot of the node that its machine was started in; empty until then, and in records of the first release.
     #[serde(default)]
     pub boot: String,
+    /// The process of its machine, as tapmanager saw it take the pod's NICs. `None` until then, in records of earlier releases, and
+    /// where tapmanager did not tell.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub process: Option<ProcessId>,
     /// How many processes in its pod's cgroup the kernel had killed for want of memory when its machine was started, if it has a
     /// scope.
     #[serde(default)]

@@ -14,7 +14,7 @@ use std::time::Duration;
 
 use proto::tap::{
     Arm, Attach, Client, ClientError, ErrorCode, Hello, List, PciAddress, PfSummary, PodId, PodNet, PodStats,
-    PodSummary, QemuUser, Reply, Request, ServerStatus, Token, VfRequest,
+    PodSummary, ProcessId, QemuUser, Reply, Request, ServerStatus, Token, VfRequest,
 };
 use vmspec::error::{Error, Kind, Result};
 
@@ -132,6 +132,17 @@ impl Tap {
         let arm = Arm { pod, qemu: Some(qemu), iommufd };
         match self.ask(Request::Arm(arm), "arm the pod's network for a start").await? {
             Reply::Armed { token, hostdevs } => Ok(Armed { token, hostdevs }),
+            _ => Err(wrong_reply()),
+        }
+    }
+
+    /// The process that took the pod's NICs last, which is its machine's; `None` if tapmanager has not seen one since it was started.
+    ///
+    /// # Errors
+    /// When tapmanager does not answer, or is of a release that does not know.
+    pub async fn machine(&self, pod: PodId) -> Result<Option<ProcessId>> {
+        match self.ask(Request::Machine { pod }, "ask which process took the pod's NICs").await? {
+            Reply::Machine(process) => Ok(process),
             _ => Err(wrong_reply()),
         }
     }

@@ -8,6 +8,7 @@ use std::time::Duration;
 
 use common::{Chain, off_reactor};
 use nix::sys::statvfs::statvfs;
+use proto::tap::ProcessId;
 use tokio_util::sync::CancellationToken;
 use tracing::Span;
 use vmspec::agent::{disks_of, setup_of};
@@ -91,6 +92,9 @@ pub(super) trait Host: Clone + Send + Sync + 'static {
 
     /// Gives a machine that runs these resources, and on a failure takes back what can be taken back; what it has then.
     fn resize(&self, container: &Container, wanted: &Resources) -> impl Future<Output = (Applied, Result<()>)> + Send;
+
+    /// What is known of [`Container::process`] of a machine that was started.
+    fn process(&self, container: &Container) -> Option<ProcessId>;
 
     /// What [`Container::pod_oom_kills`] of a machine is that is started now.
     fn pod_oom_kills(&self, container: &Container) -> u64;
@@ -242,6 +246,10 @@ impl Host for Arc<Uses> {
 
     async fn resize(&self, container: &Container, wanted: &Resources) -> (Applied, Result<()>) {
         resize::machine(self, container, wanted).await
+    }
+
+    fn process(&self, container: &Container) -> Option<ProcessId> {
+        self.processes.told(container.machine.id.uuid())
     }
 
     fn pod_oom_kills(&self, container: &Container) -> u64 {

@@ -3,7 +3,8 @@
 //! Order: the image is on the volume that is the root disk, if one is -> what the seed needs of the cluster's API is read -> the turn to
 //! start a machine -> console directory and log (so that nothing is lost from power-on) -> seed -> what is shared with the guest is
 //! written down -> tapmanager is told who QEMU is and arms the pod -> define, with the token in the machine's environment -> libvirt is
-//! given the keys of the machine's Ceph disks, starts it, and is made to forget the keys -> QEMU is moved into the pod's cgroup -> the
+//! given the keys of the machine's Ceph disks, starts it, and is made to forget the keys -> tapmanager tells which process has come with
+//! the token -> QEMU is moved into the pod's cgroup -> the
 //! seed is unlinked, QEMU has it open. A definition is made anew at every start, because the token is. The turn comes before that because
 //! it may be long in coming: the token lapses, and libvirt shows it to whoever may read from it.
 
@@ -11,7 +12,7 @@ use std::io;
 use std::path::Path;
 use std::sync::Arc;
 
-use common::off_reactor;
+use common::{Chain, off_reactor};
 use proto::tap::{Nic, PciAddress, PodNet, QemuUser};
 use tokio_util::sync::CancellationToken;
 use uuid::Uuid;
@@ -22,6 +23,7 @@ use vmspec::plan::{Passed, PassedDevice};
 use vmspec::seed::{Objects, Wishes, guest_disks};
 
 use super::parts::libvirt_log;
+use super::qemu;
 use super::uses::Uses;
 use crate::container::resources::confinement;
 use crate::disks::{block_devices, emptydir, flexvolume, growth, persistent};
@@ -128,9 +130,15 @@ pub(super) async fn machine(
         if let Err(error) = flexvolume::with_keys(&uses.disks, container, starting).await {
             return Err(with_virtiofsds_words(uses, container, error).await);
         }
+        let admitted = async {
+            if let Err(error) = qemu::learn(uses, container).await {
+                tracing::debug!(error = %Chain(&error), "tapmanager does not tell which process is QEMU");
+            }
+            confinement::admit(uses, container, container.config.resources.as_ref()).await
+        };
         // systemd may be long about it.
         tokio::select! {
-            admitted = confinement::admit(uses, container, container.config.resources.as_ref()) => admitted?,
+            admitted = admitted => admitted?,
             () = unwanted.cancelled() => return Err(Error::new(Kind::State, "the machine was stopped while it was being started")),
         }
         seed::remove(&uses.config, container.machine.id).map_err(|cause| io_failed("seed not removed", cause))

@@ -53,6 +53,7 @@ pub(crate) fn container(name: &str, attempt: u32) -> Container {
         started_at: 0,
         applied: None,
         boot: String::new(),
+        process: None,
         pod_oom_kills: 0,
         exit: None,
         pause: None,

@@ -21,6 +21,7 @@ use crate::guest::share::Shares;
 use crate::hypervisor::Hypervisor;
 use crate::hypervisor::accelerator::AcceleratorChoice;
 use crate::hypervisor::cgroup::Cgroups;
+use crate::hypervisor::process::Processes;
 use crate::images::Images;
 use crate::model::Container;
 use crate::orphans::Orphans;
@@ -48,6 +49,8 @@ pub struct Uses {
     /// What machines print.
     pub consoles: Arc<Consoles>,
     pub reboots: Arc<Reboots>,
+    /// Which processes machines are.
+    pub processes: Arc<Processes>,
     /// What shares volumes with guests.
     pub shares: Arc<Shares>,
     /// Disks beside those of `volumes`.

@@ -17,6 +17,7 @@ use crate::guest::share::Shares;
 use crate::hypervisor::accelerator::AcceleratorChoice;
 use crate::hypervisor::cgroup::Cgroups;
 use crate::hypervisor::emulator::Emulator;
+use crate::hypervisor::process::Processes;
 use crate::hypervisor::{HvEvent, Hypervisor};
 use crate::images::Images;
 use crate::orphans::instance::Instance;
@@ -115,6 +116,8 @@ impl Node {
     }
 
     pub(crate) fn for_containers(&self) -> Arc<container::Uses> {
+        let processes = Arc::new(Processes::default());
+        let shares = Shares::new(self.config.clone(), self.store.clone(), self.hypervisor.clone(), processes.clone());
         Arc::new(container::Uses {
             config: self.config.clone(),
             store: self.store.clone(),
@@ -128,7 +131,8 @@ impl Node {
             agents: self.agents.clone(),
             consoles: self.consoles.clone(),
             reboots: self.reboots.clone(),
-            shares: Arc::new(Shares::new(self.config.clone(), self.store.clone(), self.hypervisor.clone())),
+            processes,
+            shares: Arc::new(shares),
             disks: Arc::new(disks::Uses::new(
                 self.store.clone(),
                 self.hypervisor.clone(),

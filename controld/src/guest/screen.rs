@@ -5,6 +5,7 @@ use std::fs::{self, DirBuilder};
 use std::io;
 use std::os::unix::fs::{DirBuilderExt as _, PermissionsExt as _, chown};
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 use common::{Chain, off_reactor};
 use proto::tap::QemuUser;
@@ -14,7 +15,7 @@ use vmspec::plan::MachinePlan;
 
 use crate::config::Config;
 use crate::files::remove;
-use crate::hypervisor::process::{STATUS_DIR, pid_of};
+use crate::hypervisor::process::{Processes, STATUS_DIR};
 
 /// A screen, as whoever is to connect to it is told of it.
 #[derive(Debug, Serialize)]
@@ -26,9 +27,9 @@ pub(crate) struct Screen {
 
 impl Screen {
     /// That of a machine that has one.
-    pub(crate) async fn of(config: &Config, machine: &MachinePlan) -> Self {
-        let (domain, id) = (machine.domain.clone(), machine.id);
-        let found = off_reactor(move || pid_of(Path::new(STATUS_DIR), &domain, id.uuid())).await;
+    pub(crate) async fn of(config: &Config, processes: &Arc<Processes>, machine: &MachinePlan) -> Self {
+        let (processes, domain, id) = (processes.clone(), machine.domain.clone(), machine.id);
+        let found = off_reactor(move || processes.pid(Path::new(STATUS_DIR), &domain, id.uuid())).await;
         let pid = found.unwrap_or_else(|error| {
             tracing::warn!(machine = %id, error = %Chain(&error), "QEMU behind a screen not found");
             None

@@ -22,6 +22,7 @@ pub(crate) use self::subpaths::check_subpaths;
 use crate::config::Config;
 use crate::files::remove;
 use crate::hypervisor::Hypervisor;
+use crate::hypervisor::process::Processes;
 use crate::model::Container;
 use crate::model::domain::Shared;
 use crate::store::Store;
@@ -43,6 +44,7 @@ pub struct Shares {
     config: Arc<Config>,
     store: Store,
     hypervisor: Hypervisor,
+    processes: Arc<Processes>,
     machines: Mutex<HashMap<MachineId, Seen>>,
 }
 
@@ -57,8 +59,8 @@ enum Seen {
 impl Shares {
     /// What there is of none so far.
     #[must_use]
-    pub fn new(config: Arc<Config>, store: Store, hypervisor: Hypervisor) -> Self {
-        Self { config, store, hypervisor, machines: Mutex::default() }
+    pub fn new(config: Arc<Config>, store: Store, hypervisor: Hypervisor, processes: Arc<Processes>) -> Self {
+        Self { config, store, hypervisor, processes, machines: Mutex::default() }
     }
 
     /// Whether the machine was, or is being, destroyed because its virtiofsd has ended.

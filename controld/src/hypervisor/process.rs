@@ -1,4 +1,4 @@
-//! A machine's QEMU as the kernel counts it.
+//! A machine's QEMU as the kernel counts it, found by whose number somebody has told, or else by the file that libvirt keeps it in.
 //!
 //! libvirt could be asked as well, but it asks QEMU's monitor, and one QEMU that hangs would hold up the figures of all
 //! machines. `/proc` answers without QEMU, but for the files that are read out of its memory: its arguments are looked at
@@ -17,6 +17,7 @@ use std::time::Duration;
 use common::bounded;
 use procfs::ProcError;
 use procfs::process::{FDTarget, LimitValue, Process, Stat, Status};
+use proto::tap::ProcessId;
 use uuid::Uuid;
 
 pub use super::cut_start::STATUS_DIR;
@@ -76,10 +77,19 @@ pub struct ProcessDetails {
     pub threads_max: Option<u64>,
 }
 
-/// The QEMUs that were recognised: by their arguments the first time, then by their pid and the time of their start.
+/// Which processes machines are.
 #[derive(Debug, Default)]
 pub struct Processes {
-    known: Mutex<HashMap<Uuid, (i32, u64)>>,
+    machines: Mutex<HashMap<Uuid, Known>>,
+}
+
+/// What is known of one machine's.
+#[derive(Debug, Default)]
+struct Known {
+    /// By whoever saw it start.
+    told: Option<ProcessId>,
+    /// The one that was recognised: by its arguments the first time, then by its number and the time of its start.
+    seen: Option<ProcessId>,
 }
 
 impl Processes {
@@ -100,7 +110,26 @@ impl Processes {
         self.look(dir, name, id, details_of)
     }
 
-    /// One open directory in `/proc` answers all: another process that is given the pid meanwhile is not mixed in.
+    /// The process id of the QEMU of machine `id`, as [`Self::usage`] finds it.
+    ///
+    /// # Errors
+    /// When a file cannot be read, or says something else than it should.
+    pub fn pid(&self, dir: &Path, name: &str, id: Uuid) -> io::Result<Option<i32>> {
+        self.look(dir, name, id, |process, _| Ok(process.pid))
+    }
+
+    /// Takes this process for that of machine `id`, as long as it runs and has the machine's id among its arguments.
+    pub fn tell(&self, id: Uuid, process: ProcessId) {
+        self.machines().entry(id).or_default().told = Some(process);
+    }
+
+    /// What was told of machine `id`.
+    #[must_use]
+    pub fn told(&self, id: Uuid) -> Option<ProcessId> {
+        self.machines().get(&id)?.told
+    }
+
+    /// What was told comes first: the file in `dir` may be the process's own to write, or not be there.
     fn look<T>(
         &self,
         dir: &Path,
@@ -108,16 +137,36 @@ impl Processes {
         id: Uuid,
         look_at: fn(&Process, &Stat) -> Result<T, ProcError>,
     ) -> io::Result<Option<T>> {
+        if let Some(told) = self.told(id) {
+            let seen = self.examine(id, told.pid, |started| started == told.started, look_at)?;
+            if seen.is_some() {
+                return Ok(seen);
+            }
+        }
         let Some(pid) = found(pid_in(&dir.join(format!("{name}.pid"))))? else { return Ok(None) };
+        self.examine(id, pid, |_| true, look_at)
+    }
+
+    /// One open directory in `/proc` answers all: another process that is given the pid meanwhile is not mixed in.
+    fn examine<T>(
+        &self,
+        id: Uuid,
+        pid: i32,
+        may_be: impl Fn(u64) -> bool,
+        look_at: fn(&Process, &Stat) -> Result<T, ProcError>,
+    ) -> io::Result<Option<T>> {
         gone_is_none(Process::new(pid).and_then(|process| {
             let stat = process.stat()?;
-            let started = (pid, stat.starttime);
-            if self.known().get(&id) != Some(&started) {
+            if !may_be(stat.starttime) {
+                return Ok(None);
+            }
+            let now = Some(ProcessId { pid, started: stat.starttime });
+            if self.machines().get(&id).and_then(|known| known.seen) != now {
                 // libvirt leaves the file behind if it dies with QEMU, and then the pid may be anybody's.
                 if !has_argument(&process, &id.to_string())? {
                     return Ok(None);
                 }
-                self.known().insert(id, started);
+                self.machines().entry(id).or_default().seen = now;
             }
             look_at(&process, &stat).map(Some)
         }))
@@ -125,20 +174,12 @@ impl Processes {
 
     /// Forgets a machine that is no more.
     pub fn forget(&self, id: Uuid) {
-        self.known().remove(&id);
+        self.machines().remove(&id);
     }
 
-    fn known(&self) -> MutexGuard<'_, HashMap<Uuid, (i32, u64)>> {
-        self.known.lock().unwrap_or_else(PoisonError::into_inner)
+    fn machines(&self) -> MutexGuard<'_, HashMap<Uuid, Known>> {
+        self.machines.lock().unwrap_or_else(PoisonError::into_inner)
     }
-}
-
-/// The process id of the QEMU of machine `id`, as [`Processes::usage`] finds it.
-///
-/// # Errors
-/// When a file cannot be read, or says something else than it should.
-pub fn pid_of(dir: &Path, name: &str, id: Uuid) -> io::Result<Option<i32>> {
-    Processes::default().look(dir, name, id, |process, _| Ok(process.pid))
 }
 
 /// The number in a pid file. It may be the process's own to write: libvirt leaves a QEMU the descriptor.
@@ -271,6 +312,49 @@ mod tests {
         child.kill().expect("killed");
         child.wait().expect("waited for");
         assert_eq!(processes.usage(dir.path(), "vm", ID).expect("read"), None, "it has ended");
+    }
+
+    #[test]
+    fn a_machine_is_found_by_what_is_told_where_libvirt_has_no_file() {
+        let (dir, mut child) = machine(&ID.to_string());
+        let pid = i32::try_from(child.id()).expect("a pid");
+        let started = Process::new(pid).and_then(|process| process.stat()).expect("it runs").starttime;
+        std::fs::remove_file(dir.path().join("vm.pid")).expect("removed");
+        let found = |told| {
+            let processes = Processes::default();
+            processes.tell(ID, told);
+            processes.pid(dir.path(), "vm", ID).expect("read")
+        };
+        assert_eq!(found(ProcessId { pid, started }), Some(pid));
+        assert_eq!(found(ProcessId { pid, started: started + 1 }), None, "a later process has its number");
+        let own = Process::myself().and_then(|process| process.stat()).expect("own figures");
+        let other = ProcessId { pid: own.pid, started: own.starttime };
+        assert_eq!(found(other), None, "it has not the machine's id among its arguments");
+        // What is told wrongly hides nothing.
+        std::fs::write(dir.path().join("vm.pid"), pid.to_string()).expect("written");
+        assert_eq!(found(other), Some(pid));
+        child.kill().expect("killed");
+        child.wait().expect("waited for");
+        assert_eq!(found(ProcessId { pid, started }), None, "it has ended");
+    }
+
+    #[test]
+    fn what_is_told_comes_before_a_file_that_the_process_may_write() {
+        let (dir, mut child) = machine(&ID.to_string());
+        let (other_dir, mut other) = machine(&ID.to_string());
+        let pid = i32::try_from(child.id()).expect("a pid");
+        let started = Process::new(pid).and_then(|process| process.stat()).expect("it runs").starttime;
+        let processes = Processes::default();
+        processes.tell(ID, ProcessId { pid, started });
+        let found = processes.pid(other_dir.path(), "vm", ID).expect("read");
+        processes.forget(ID);
+        let of_file = processes.pid(other_dir.path(), "vm", ID).expect("read");
+        drop(dir);
+        for process in [&mut child, &mut other] {
+            process.kill().expect("killed");
+            process.wait().expect("waited for");
+        }
+        assert_eq!((found, of_file), (Some(pid), i32::try_from(other.id()).ok()));
     }
 
     #[test]

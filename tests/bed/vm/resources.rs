@@ -1,5 +1,6 @@
 //! What a machine may take of its node: cgroups, and what becomes of one that takes more. What it has to itself: [`own`].
 
+mod elsewhere;
 mod own;
 
 use std::collections::BTreeMap;
@@ -35,6 +36,7 @@ pub(super) const CASES: &[Case] = &[
     Case { name: "vm::a_machine_without_memory_is_oom_killed", deadline: DEADLINE, run: oom_killed },
     Case { name: "vm::processors_of_a_pods_own_are_the_guests_one_by_one", deadline: DEADLINE, run: own::pinned },
     Case { name: "vm::a_guest_is_in_huge_pages", deadline: DEADLINE, run: own::in_huge_pages },
+    Case { name: "vm::a_libvirt_with_another_run_directory_is_no_matter", deadline: DEADLINE, run: elsewhere::counts },
 ];
 
 fn resources() -> LinuxContainerResources {

@@ -3,19 +3,18 @@
 
 use std::fs;
 use std::io;
-use std::path::Path;
 use std::sync::Arc;
 
 use common::{Chain, Reason, off_reactor};
 use vmspec::Resources;
 use vmspec::error::{Error, Kind, Result};
-use vmspec::plan::{Cgroup, Limits, MachinePlan};
+use vmspec::plan::{Cgroup, Limits};
 
+use crate::container::qemu;
 use crate::container::uses::Uses;
 use crate::guest::share;
 use crate::hypervisor::cgroup::{Cgroups, Counts, scope};
 use crate::hypervisor::pinning::pin;
-use crate::hypervisor::process::{STATUS_DIR, pid_of};
 use crate::model::Container;
 
 /// Makes the cgroup of a machine that is to be started, unless systemd makes it once there is QEMU.
@@ -55,11 +54,15 @@ pub(in crate::container) async fn set(uses: &Arc<Uses>, container: &Container, r
         ));
     };
     let limits = limits(uses, container, Some(resources));
-    let (machine, score) = (container.machine.clone(), resources.oom_score_adj);
-    let set = off_reactor(move || {
-        cgroups.make(&cgroup, &limits)?;
-        set_oom_score(qemu(&machine)?, score)
-    });
+    let score = resources.oom_score_adj;
+    let set = async {
+        let pid = qemu::find(uses, container).await?;
+        off_reactor(move || {
+            cgroups.make(&cgroup, &limits)?;
+            set_oom_score(pid, score)
+        })
+        .await
+    };
     set.await
         .map_err(|cause| Error::because(Kind::Internal, "failed to change the limits of the machine's cgroup", cause))
 }
@@ -100,15 +103,11 @@ async fn place(uses: &Arc<Uses>, container: &Container, resources: Option<&Resou
     // Not libvirtd's, which most units protect: QEMU inherits that.
     let score = resources.map_or(0, |resources| resources.oom_score_adj);
     let (own, all) = resources.map_or((None, None), |resources| (resources.own_cpus(), resources.node_cpus()));
-    let machine = container.machine.clone();
     let placed = async {
         let (here, of) = (cgroups.clone(), cgroup.clone());
-        let (pid, is_known) = off_reactor(move || {
-            let pid = qemu(&machine)?;
-            let scope = here.scope_of(&of);
-            Ok::<_, Reason>((pid, scope.map_or(Ok(true), |scope| here.has(scope.path, pid))?))
-        })
-        .await?;
+        let pid = qemu::find(uses, container).await?;
+        let is_known =
+            off_reactor(move || here.scope_of(&of).map_or(Ok(true), |scope| here.has(scope.path, pid))).await?;
         if let Some(scope) = cgroups.scope_of(&cgroup)
             && !is_known
         {
@@ -142,8 +141,19 @@ async fn place(uses: &Arc<Uses>, container: &Container, resources: Option<&Resou
         })
         .await
     };
-    let what = "failed to move QEMU into the machine's cgroup";
-    placed.await.map_err(|cause: Reason| Error::because(Kind::Internal, what, cause))
+    placed.await.map_err(|cause: Reason| misplaced(was_oom_killed(uses, container), cause))
+}
+
+/// Why a machine has no place. What the kernel kills amid this is gone for whoever looks next.
+fn misplaced(oom_killed: bool, cause: Reason) -> Error {
+    let (kind, what) = if oom_killed {
+        let what = "the kernel killed QEMU as it came into the machine's cgroup, whose memory limit has no room for it; raise the \
+                    limit, or RuntimeClass `overhead.podFixed`";
+        (Kind::Exhausted, what)
+    } else {
+        (Kind::Internal, "failed to move QEMU into the machine's cgroup")
+    };
+    Error::because(kind, what, cause)
 }
 
 /// The limits of a machine of these resources.
@@ -178,27 +188,6 @@ pub(in crate::container) fn remove(uses: &Uses, container: &Container) -> io::Re
     cgroups.remove(&cgroup, &container.machine.domain).map_err(io::Error::other)
 }
 
-fn qemu(machine: &MachinePlan) -> Result<i32, Reason> {
-    let found = pid_of(Path::new(STATUS_DIR), &machine.domain, machine.id.uuid());
-    found
-        .map_err(Reason::because("failed to find QEMU"))?
-        .ok_or_else(|| unfound(Path::new(STATUS_DIR), &machine.domain))
-}
-
-/// Why there is no QEMU. libvirt removes the file when one ends, and a libvirt with another run directory has it elsewhere.
-fn unfound(dir: &Path, domain: &str) -> Reason {
-    let file = dir.join(format!("{domain}.pid"));
-    if file.exists() {
-        return Reason::new("QEMU has ended");
-    }
-    Reason::new(format!(
-        "there is no `{}`: QEMU has ended, or libvirt's run directory is another one than `{}` is in; controld needs that of the \
-         node's libvirt there",
-        file.display(),
-        dir.display()
-    ))
-}
-
 /// Says how soon the kernel kills a process when the node is out of memory: from -1000, never, to 1000, first (proc(5)).
 fn set_oom_score(pid: i32, score: i64) -> Result<(), Reason> {
     let at = format!("/proc/{pid}/oom_score_adj");
@@ -222,11 +211,11 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_file_that_is_absent_is_not_taken_for_the_end_of_qemu() {
-        let dir = tempfile::tempdir().expect("tempdir");
-        let why = || Chain(&unfound(dir.path(), "vm")).to_string();
-        assert!(why().contains("vm.pid`: QEMU has ended, or libvirt's run directory is another one"), "{}", why());
-        fs::write(dir.path().join("vm.pid"), "1").expect("written");
-        assert_eq!(why(), "QEMU has ended");
+    fn a_qemu_that_the_kernel_killed_on_its_way_is_told_so() {
+        let gone = || Reason::new("QEMU has ended");
+        let (killed, other) = (misplaced(true, gone()), misplaced(false, gone()));
+        assert_eq!((killed.kind(), other.kind()), (Kind::Exhausted, Kind::Internal));
+        assert!(Chain(&killed).to_string().starts_with("the kernel killed QEMU"), "{killed}");
+        assert_eq!(Chain(&other).to_string(), "failed to move QEMU into the machine's cgroup: QEMU has ended");
     }
 }

@@ -5,6 +5,7 @@ use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Duration;
 
 use proto::pause::Pause;
+use proto::tap::ProcessId;
 use tokio::sync::watch;
 use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
@@ -387,6 +388,10 @@ impl Host for FakeHost {
         let applied = Applied { vcpus: wanted.cpus().unwrap_or(1), memory: container.applied().memory };
         let is_small = wanted.memory_limit < 0;
         (applied, if is_small { Err(Error::new(Kind::State, "no machine is so small")) } else { Ok(()) })
+    }
+
+    fn process(&self, _container: &Container) -> Option<ProcessId> {
+        None
     }
 
     fn pod_oom_kills(&self, _container: &Container) -> u64 {

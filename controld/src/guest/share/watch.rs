@@ -14,7 +14,7 @@ use tracing::{Instrument as _, Span};
 use super::process::{end_of, open, virtiofsd};
 use super::{Seen, Shares, dir};
 use crate::hypervisor::DomainPhase;
-use crate::hypervisor::process::{STATUS_DIR, pid_of};
+use crate::hypervisor::process::STATUS_DIR;
 use crate::model::{Container, ContainerState};
 
 /// A machine that ends takes its virtiofsd with it: for so long QEMU may outlive that, unless its guest has powered off.
@@ -58,9 +58,10 @@ async fn until_ended(shares: &Arc<Shares>, container: &Container) {
 /// Waits for the end of virtiofsd; whether QEMU runs on without it.
 async fn unshared(shares: &Arc<Shares>, container: &Container) -> io::Result<bool> {
     let (dir, plan) = (dir(&shares.config, container.machine.id), container.machine.clone());
+    let processes = shares.processes.clone();
     let opened = off_reactor(move || {
-        let qemu = pid_of(Path::new(STATUS_DIR), &plan.domain, plan.id.uuid())?.map(open).transpose()?.flatten();
-        let Some(qemu) = qemu else { return Ok(None) };
+        let qemu = processes.pid(Path::new(STATUS_DIR), &plan.domain, plan.id.uuid())?;
+        let Some(qemu) = qemu.map(open).transpose()?.flatten() else { return Ok(None) };
         Ok::<_, io::Error>(Some((virtiofsd(&dir)?, qemu)))
     });
     // Without QEMU the machine has ended, or libvirt does not say yet that it has one.

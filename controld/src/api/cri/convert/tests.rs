@@ -93,6 +93,7 @@ pub(crate) fn container() -> Container {
         started_at: 2,
         applied: None,
         boot: String::new(),
+        process: None,
         pod_oom_kills: 0,
         exit: Some(Exit { code: 137, reason: ExitReason::Error, message: "late".into(), finished_at: 3 }),
         pause: None,

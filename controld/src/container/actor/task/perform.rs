@@ -54,6 +54,7 @@ impl<H: Host> Task<H> {
 
     async fn runs(&mut self) {
         self.container.started_at = now_nanos();
+        self.container.process = self.host.process(&self.container).or(self.container.process);
         // Before anybody can have a command started in it.
         self.host.set_up(&self.container);
         if let Err(error) = self.record().await {
