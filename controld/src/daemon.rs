@@ -26,6 +26,7 @@ use common::Chain;
 use common::KeyedMutex;
 use common::log::journal::Journal;
 use common::log::{self, Look};
+use common::off_reactor;
 use tokio::sync::broadcast::Receiver;
 use tokio::sync::broadcast::error::RecvError;
 use tokio::task::JoinSet;
@@ -162,6 +163,7 @@ async fn start(config: Config, version: &'static str, opener: &Opener, calls: &C
     let mut tasks = JoinSet::new();
     tasks.spawn(listen(uses, containers.clone(), events));
     tasks.spawn(node.tap.clone().keep_watch());
+    tasks.spawn(give_memory_back(sessions.clone()));
     let changes = node.store.changes();
     tasks.spawn(agree::with_tapmanager(sandboxes.clone(), node.tap.clone(), changes, agree::ANEW));
     let accel = node.accel.clone();
@@ -207,6 +209,14 @@ async fn listen(uses: Arc<Uses>, containers: Containers, mut events: Receiver<Hv
             tokio::spawn(forget_keys(uses.clone()));
         }
         containers.hear(&event);
+    }
+}
+
+/// Sessions keep much in small pieces, and what lives on was put between them.
+async fn give_memory_back(sessions: Arc<Sessions>) {
+    loop {
+        sessions.all_ended().await;
+        off_reactor(memory::give_back).await;
     }
 }
 

@@ -54,6 +54,11 @@ impl Sessions {
         Ok(Self { server })
     }
 
+    /// Waits for the end of the last session there is; see [`Server::all_ended`].
+    pub async fn all_ended(&self) {
+        self.server.all_ended().await;
+    }
+
     /// The URL at which one client may attach to a console, soon and once.
     ///
     /// # Errors

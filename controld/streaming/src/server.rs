@@ -184,6 +184,11 @@ impl Server {
         self.address
     }
 
+    /// Waits for the end of the last session there is, by when nothing is kept for any. One that nobody waited for yet is told at once.
+    pub async fn all_ended(&self) {
+        self.inner.sessions.all_ended().await;
+    }
+
     /// A URL at which a client can attach, once and soon.
     ///
     /// # Errors

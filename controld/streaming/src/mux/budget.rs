@@ -20,6 +20,10 @@ struct Shared {
     whole: Option<Budget>,
     /// Told when there is room again in the whole or in a part of it.
     freed: Arc<Notify>,
+    /// Connections that are held to it.
+    users: AtomicUsize,
+    /// Told when there is none any more.
+    unused: Notify,
 }
 
 /// What one connection keeps. Dropping it gives that back.
@@ -33,14 +37,23 @@ impl Budget {
     /// One of so many bytes.
     #[must_use]
     pub fn new(most: usize) -> Self {
-        Self(Arc::new(Shared { most, kept: AtomicUsize::new(0), whole: None, freed: Arc::default() }))
+        Self::of(most, None, Arc::default())
     }
 
     /// At most so many bytes of this one: what is kept of the part is kept of the whole, too.
     #[must_use]
     pub fn part(&self, most: usize) -> Self {
-        let (whole, freed) = (Some(self.clone()), self.0.freed.clone());
-        Self(Arc::new(Shared { most, kept: AtomicUsize::new(0), whole, freed }))
+        Self::of(most, Some(self.clone()), self.0.freed.clone())
+    }
+
+    fn of(most: usize, whole: Option<Self>, freed: Arc<Notify>) -> Self {
+        let (kept, users, unused) = (AtomicUsize::new(0), AtomicUsize::new(0), Notify::new());
+        Self(Arc::new(Shared { most, kept, whole, freed, users, unused }))
+    }
+
+    /// Waits until the last connection that is held to it has gone, with all that it kept. That nobody waited for yet is told at once.
+    pub async fn unused(&self) {
+        self.0.unused.notified().await;
     }
 
     /// It and what it is a part of.
@@ -55,6 +68,9 @@ impl Budget {
 
 impl Kept {
     pub(super) fn new(budget: Budget) -> Self {
+        for shared in budget.all() {
+            shared.users.fetch_add(1, Ordering::Relaxed);
+        }
         Self { bytes: 0, budget }
     }
 
@@ -89,6 +105,11 @@ impl Kept {
 impl Drop for Kept {
     fn drop(&mut self) {
         self.give_back(self.bytes);
+        for shared in self.budget.all() {
+            if shared.users.fetch_sub(1, Ordering::AcqRel) == 1 {
+                shared.unused.notify_one();
+            }
+        }
     }
 }
 
@@ -112,6 +133,19 @@ mod tests {
         assert!(other.is_beyond(usize::MAX));
         drop(one);
         assert!(!other.is_beyond(usize::MAX));
+    }
+
+    #[tokio::test]
+    async fn the_end_of_the_last_connection_is_told_and_no_other() {
+        let whole = Budget::new(4 * OWN);
+        let told = async || tokio::time::timeout(std::time::Duration::ZERO, whole.unused()).await.is_ok();
+        assert!(!told().await, "there was none");
+        let (one, other) = (Kept::new(whole.part(OWN)), Kept::new(whole.part(OWN)));
+        drop(one);
+        assert!(!told().await, "there is another");
+        drop(other);
+        assert!(told().await);
+        assert!(!told().await, "once");
     }
 
     #[test]

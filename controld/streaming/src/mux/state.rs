@@ -42,7 +42,7 @@ pub(super) struct State {
     unsent: usize,
     /// Control frames in `outgoing`.
     answers: usize,
-    /// What all streams keep for their readers.
+    /// What all streams keep for their readers. Behind them, so that they are gone when its end is told.
     kept: Kept,
     finishing: bool,
     closed: Option<Closed>,

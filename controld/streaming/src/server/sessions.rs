@@ -57,6 +57,11 @@ impl Sessions {
         Ok(Seat { sessions: self.clone(), of: of.to_owned(), budget: of_it.budget.clone() })
     }
 
+    /// Waits for the end of the last session, after which they keep nothing.
+    pub(super) async fn all_ended(&self) {
+        self.budget.unused().await;
+    }
+
     fn taken(&self) -> MutexGuard<'_, BTreeMap<String, Taken>> {
         self.taken.lock().unwrap_or_else(PoisonError::into_inner)
     }
