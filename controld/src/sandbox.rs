@@ -14,6 +14,7 @@ use std::time::Duration;
 
 use common::Chain;
 use common::KeyedMutex;
+use common::dns::{MAX_LABEL, is_host_name};
 use common::now_nanos;
 use proto::tap::{Attach, NetworkAsk, OwnerId, PodId};
 use uuid::Uuid;
@@ -254,11 +255,12 @@ fn attach_of(id: &PodId, config: &SandboxConfig, annotations: &PodAnnotations, h
     let networks = if others.is_empty() { Vec::new() } else { [&[default], others.as_slice()].concat() };
 
     let hostname = if config.hostname.is_empty() { &config.name } else { &config.hostname };
+    let longest = if is_host_name(&config.hostname) { config.hostname.len() } else { MAX_LABEL };
     Attach {
         namespace: config.namespace.clone(),
         name: config.name.clone(),
         uid: config.uid.clone(),
-        hostname: hostname.chars().take(63).collect(),
+        hostname: hostname.chars().take(longest).collect(),
         dns: config.dns.clone(),
         networks,
         data_path: annotations.data_path.or(handler.data_path.get().copied()),

@@ -43,6 +43,19 @@ fn a_handler_gives_the_data_path_and_the_queues_that_the_pod_does_not_name() {
     assert_eq!(attach(Some(2), &lab, &says), (Some(DataPath::Macvtap), Some(2)));
 }
 
+#[test]
+fn the_network_offers_the_host_name_that_the_seed_has() {
+    let id = "pod".parse().expect("id");
+    let offered = |name: &str, hostname: &str| {
+        let config = SandboxConfig { name: name.into(), hostname: hostname.into(), ..config(0) };
+        attach_of(&id, &config, &PodAnnotations::default(), &MachineDefaults::default()).hostname
+    };
+    let (long, whole) = ("a".repeat(70), format!("{}.example.com", "a".repeat(52)));
+    assert_eq!(offered("vm", "vm-0"), "vm-0");
+    assert_eq!(offered(&long, ""), "a".repeat(63));
+    assert_eq!(offered("vm", &whole), whole, "a `hostnameOverride` has up to 64 characters");
+}
+
 /// A node whose machines are all on record, and a tapmanager that does as it is asked.
 struct Fixture {
     _dir: TempDir,

@@ -4,24 +4,27 @@
 //! kubelet writes for the pod's containers: a line `ADDRESS<TAB>NAME<TAB>LABEL` for each of the pod's addresses, or `ADDRESS<TAB>LABEL` for a pod that
 //! has no such name. Called by [`super::drive`]. Pure.
 
-use common::dns::{MAX_LABEL, is_label};
+use common::dns::{MAX_LABEL, is_host_name};
 
 use super::SeedInput;
 
-/// Longest host name that Linux takes (`__NEW_UTS_LEN`), in bytes. Distributions of Red Hat's family make the whole name one, which
-/// would then be cut or refused: a guest with a longer one keeps its label.
-const MAX_NAME: usize = 64;
 /// What kubelet writes above the pod's `hostAliases`, which are names of others.
 const ALIASES: &str = "# Entries added by HostAliases.";
 
 /// The guest's name in DNS if it has one, else the sandbox's host name. cloud-init makes both the host name and the domain of it.
+/// Distributions of Red Hat's family make the whole name the host name, which would then be cut or refused: a guest with one that Linux does
+/// not take keeps its label.
 pub(super) fn hostname<'a>(input: &SeedInput<'a>) -> &'a str {
     let own = own(input);
     in_dns(input.hosts, own).unwrap_or(own)
 }
 
-/// The sandbox's host name. kubelet cuts a pod's name the same way where it makes a host name of it.
+/// The sandbox's host name: whole if it is one, as a pod's `hostnameOverride`. kubelet cuts a pod's name to a label where it makes a host
+/// name of it.
 fn own<'a>(input: &SeedInput<'a>) -> &'a str {
+    if is_host_name(input.hostname) {
+        return input.hostname;
+    }
     let whole = if input.hostname.is_empty() { input.pod_name } else { input.hostname };
     let fits = whole.char_indices().map(|(at, c)| at + c.len_utf8()).take_while(|end| *end <= MAX_LABEL).last();
     whole.get(..fits.unwrap_or(0)).unwrap_or_default().trim_end_matches(['-', '.'])
@@ -33,12 +36,8 @@ fn in_dns<'a>(hosts: &'a str, own: &str) -> Option<&'a str> {
         let mut fields = line.split('\t').skip(1);
         let (name, label, None) = (fields.next()?, fields.next()?, fields.next()) else { return None };
         let (first, _) = name.split_once('.')?;
-        (first == own && label == own && is_name(name)).then_some(name)
+        (first == own && label == own && is_host_name(name)).then_some(name)
     })
-}
-
-fn is_name(text: &str) -> bool {
-    text.len() <= MAX_NAME && text.split('.').all(is_label)
 }
 
 #[cfg(test)]

@@ -146,7 +146,12 @@ fn keys_given_as_meta_data_replace_those_of_the_other_annotation() {
 #[test]
 fn host_names_are_cut_to_a_label() {
     let long = format!("{}-.{}", "a".repeat(61), "b".repeat(10));
-    for (hostname, expected) in [("", "vm"), ("h", "h"), ("h.example.com", "h.example.com"), (&long, &"a".repeat(61))] {
+    // As long as `hostnameOverride` may be.
+    let whole = format!("{}.example.com", "a".repeat(52));
+    assert_eq!(whole.len(), 64);
+    for (hostname, expected) in
+        [("", "vm"), ("h", "h"), ("h.example.com", "h.example.com"), (&long, &"a".repeat(61)), (&whole, &whole)]
+    {
         let seed = seed_of(&annotations(&[]), &net(), hostname).expect("seed");
         let meta_data: Value = serde_json::from_str(&file(&seed, "meta-data")).expect("JSON");
         assert_eq!(meta_data["local-hostname"], *expected);
