@@ -3,6 +3,7 @@
 mod cluster;
 mod device_plugin;
 mod eviction;
+mod features;
 mod logs;
 mod policies;
 mod pressure;
@@ -44,6 +45,7 @@ pub(crate) fn cases() -> impl Iterator<Item = Case> {
         .chain(volumes::CASES)
         .chain(device_plugin::CASES)
         .chain(eviction::CASES)
+        .chain(features::CASES)
         .copied()
 }
 

@@ -45,6 +45,14 @@ impl Cluster {
     /// # Errors
     /// When they were not built, or do not get ready.
     pub fn start(bed: &Bed) -> Result<Self> {
+        Self::with_features(bed, &[])
+    }
+
+    /// [`Cluster::start`] with these of Kubernetes' features turned on.
+    ///
+    /// # Errors
+    /// When they were not built, or do not get ready.
+    pub fn with_features(bed: &Bed, features: &[&str]) -> Result<Self> {
         let dir = bed.dir.join("cluster");
         let pki = dir.join("pki");
         fs::create_dir_all(&pki)?;
@@ -80,6 +88,7 @@ impl Cluster {
         )?;
         let sa_key = pki.join("sa.key").display().to_string();
         let front = pki.join("front").display().to_string();
+        let gates: Vec<String> = features.iter().map(|feature| format!("{feature}=true")).collect();
         let apiserver = Daemon::start(
             "kube-apiserver",
             bed.config.peer("kube-apiserver")?,
@@ -105,6 +114,7 @@ impl Cluster {
                 "--requestheader-username-headers=X-Remote-User".to_owned(),
                 "--requestheader-group-headers=X-Remote-Group".to_owned(),
                 "--requestheader-extra-headers-prefix=X-Remote-Extra-".to_owned(),
+                format!("--feature-gates={}", gates.join(",")),
             ],
             bed.logs().join("apiserver.log"),
         )?;

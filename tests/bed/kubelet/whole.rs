@@ -19,8 +19,13 @@ pub(super) const STEP_DEADLINE: Duration = Duration::from_secs(240);
 
 /// All but kubelet, which the case starts once all is there that it shall find. controld has these settings.
 pub(super) fn start(bed: &Bed, settings: &str) -> Result<(Node, Cluster, Controllers)> {
+    with_features(bed, settings, &[])
+}
+
+/// [`start`] with these of Kubernetes' features turned on.
+pub(super) fn with_features(bed: &Bed, settings: &str, features: &[&str]) -> Result<(Node, Cluster, Controllers)> {
     let node = Node::configured(bed, settings)?;
-    let cluster = Cluster::start(bed)?;
+    let cluster = Cluster::with_features(bed, features)?;
     let plane = Controllers::start(bed, &cluster)?;
     Ok((node, cluster, plane))
 }
