@@ -17,6 +17,7 @@ mod host;
 mod kernel;
 mod kubelet;
 mod kvm;
+mod leases;
 mod libvirt;
 mod memory;
 mod modules;

@@ -7,6 +7,8 @@
 pub(super) mod dir;
 pub(super) mod watch;
 
+use std::path::{Path, PathBuf};
+
 use common::Reason;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value, json};
@@ -17,6 +19,9 @@ use super::version::SpecVersion;
 const MULTUS: [&str; 2] = ["multus", "multus-shim"];
 /// Plugins that start the program of their `ipam` themselves: those of containernetworking, and that of SR-IOV.
 const STARTS_IPAM: [&str; 8] = ["bridge", "ptp", "ipvlan", "macvlan", "vlan", "host-device", "dummy", "sriov"];
+/// The IPAM plugin that keeps its addresses in files, and where, if its configuration does not say.
+const HOST_LOCAL: &str = "host-local";
+const HOST_LOCAL_DIR: &str = "/var/lib/cni/networks";
 
 /// Most bytes of a configuration file.
 const MAX_FILE: u64 = 1 << 20;
@@ -70,6 +75,23 @@ impl NetworkList {
             kinds.extend(kind.filter(|kind| !kind.is_empty() && !kinds.contains(kind)));
         }
         kinds
+    }
+
+    /// Where the plugin `host-local` notes whose an address is, if it gives the network's.
+    pub(crate) fn lease_dirs(&self) -> Vec<PathBuf> {
+        let mut dirs = Vec::new();
+        for plugin in self.plugins.iter().filter(|plugin| STARTS_IPAM.contains(&plugin.kind.as_str())) {
+            let Some(ipam) = plugin.conf.get("ipam") else { continue };
+            let text = |key: &str| ipam.get(key).and_then(Value::as_str).filter(|text| !text.is_empty());
+            if text("type") != Some(HOST_LOCAL) {
+                continue;
+            }
+            let dir = Path::new(text("dataDir").unwrap_or(HOST_LOCAL_DIR)).join(&self.name);
+            if !dirs.contains(&dir) {
+                dirs.push(dir);
+            }
+        }
+        dirs
     }
 
     /// Whether it has networks of its own for a pod, by delegates that are on no record.

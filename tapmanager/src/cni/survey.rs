@@ -34,6 +34,9 @@ pub(crate) struct Surveyed {
     pub(crate) plugins: Vec<SurveyedPlugin>,
     /// Programs that give addresses, which some of `plugins` start.
     pub(crate) ipam: Vec<SurveyedPlugin>,
+    /// Where one of these, `host-local`, notes whose an address is.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub(crate) leases: Vec<PathBuf>,
 }
 
 /// A plugin of a network.
@@ -96,6 +99,7 @@ fn surveyed(list: &NetworkList, dirs: &[PathBuf], allowed: &Allowed) -> Surveyed
         name: list.name().to_owned(),
         plugins: list.kinds().map(plugin).collect(),
         ipam: list.ipam_kinds().into_iter().map(ipam).collect(),
+        leases: list.lease_dirs(),
     }
 }
 
@@ -171,6 +175,22 @@ mod tests {
         let elsewhere = r#"{"cniVersion": "1.0.0", "name": "net", "type": "daemons", "ipam": {"type": "absent"}}"#;
         fs::write(conf.join("05-net.conf"), elsewhere).expect("written");
         assert!(Survey::of(&conf, &bin).is_well(), "a daemon may give its addresses");
+    }
+
+    #[test]
+    fn where_host_local_keeps_addresses_is_told() {
+        let (_dir, conf, bin) = node();
+        let told = |plugins: &str| {
+            let list = format!(r#"{{"cniVersion": "1.0.0", "name": "net", "plugins": [{plugins}]}}"#);
+            fs::write(conf.join("10-net.conflist"), list).expect("written");
+            Survey::of(&conf, &bin).networks[0].leases.clone()
+        };
+        let usual = r#"{"type": "ptp", "ipam": {"type": "host-local"}}"#;
+        let of_its_own = r#"{"type": "bridge", "ipam": {"type": "host-local", "dataDir": "/srv/leases"}}"#;
+        let [one, other] = ["/var/lib/cni/networks/net", "/srv/leases/net"].map(PathBuf::from);
+        assert_eq!(told(&format!("{usual}, {of_its_own}, {usual}")), [one, other]);
+        assert_eq!(told(r#"{"type": "ptp", "ipam": {"type": "dhcp", "dataDir": "/x"}}"#), [PathBuf::new(); 0]);
+        assert_eq!(told(r#"{"type": "daemons", "ipam": {"type": "host-local"}}"#), [PathBuf::new(); 0]);
     }
 
     #[test]

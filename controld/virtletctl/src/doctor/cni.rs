@@ -7,6 +7,7 @@
 use super::facts::{Facts, Network, Networks, Plugin, TapStatus};
 use super::finding::Finding;
 use super::host::Host;
+use super::leases;
 
 const CONFIGURATION: &str = "cni.configuration";
 const PLUGINS: &str = "cni.plugins";
@@ -25,6 +26,7 @@ pub(super) fn look(host: &Host, facts: &Facts) -> Vec<Finding> {
         Ok(status) => adds(status, ipam, dhcp_serves(host)),
         Err(error) => Finding::unknown(ADDS, error),
     });
+    findings.push(leases::look(host, facts));
     findings
 }
 

@@ -3,7 +3,7 @@
 //! Each answer is there or the reason why it is not; a check of what is not there is a warning that says the reason.
 
 use std::path::{Path, PathBuf};
-use std::time::Duration;
+use std::time::{Duration, SystemTime};
 
 use proto::cri::{StatusResponse, VersionResponse};
 use serde::Deserialize;
@@ -48,6 +48,7 @@ pub(super) struct Facts {
     pub(super) emulator: Told<Said>,
     /// What the control socket answers.
     pub(super) tap: Told<TapStatus>,
+    pub(super) pods: Told<OnRecord>,
     /// controld's socket, as the command line has it.
     pub(super) cri_socket: PathBuf,
     /// What it answers.
@@ -100,6 +101,9 @@ pub(super) struct Network {
     /// Those that give addresses; an earlier release does not tell them.
     #[serde(default)]
     pub(super) ipam: Vec<Plugin>,
+    /// Where `host-local` keeps its addresses, if it gives them; an earlier release does not tell.
+    #[serde(default)]
+    pub(super) leases: Vec<PathBuf>,
 }
 
 /// A plugin of a network.
@@ -127,6 +131,21 @@ pub(super) struct TapStatus {
     pub(super) reason: String,
 }
 
+/// Of `tapmanager list`.
+#[derive(Debug, Clone, Deserialize)]
+pub(super) struct OnRecord {
+    pub(super) pods: Vec<PodLine>,
+    /// Before it was asked: what it did not know by then is no pod's of before.
+    #[serde(skip, default = "SystemTime::now")]
+    pub(super) asked: SystemTime,
+}
+
+/// A pod that tapmanager has on record.
+#[derive(Debug, Clone, Deserialize)]
+pub(super) struct PodLine {
+    pub(super) pod: String,
+}
+
 /// Of controld.
 #[derive(Debug, Clone)]
 pub(super) struct Answers {
@@ -147,6 +166,13 @@ impl Facts {
         let networks = program::ask("tapmanager", &networks, tapmanager, &[1], program::json, FILES);
         let status = ["status", "--output", "json"];
         let status = program::ask("tapmanager", &status, tapmanager, &[1], program::json, TAPMANAGER);
+        let pods = async {
+            let asked = SystemTime::now();
+            let list: Told<OnRecord> =
+                program::ask("tapmanager", &["list", "--output", "json"], tapmanager, &[], program::json, TAPMANAGER)
+                    .await;
+            list.map(|list| OnRecord { asked, ..list })
+        };
         let units = units();
         let with_emulator = async {
             let settings: Told<Settings> = settings.await;
@@ -156,9 +182,9 @@ impl Facts {
             };
             (settings, emulator)
         };
-        let ((controld, emulator), libvirt, tapmanager, networks, tap, units, cri) =
-            tokio::join!(with_emulator, libvirt, of_taps, networks, status, units, answers(socket));
-        Self { controld, tapmanager, networks, libvirt, emulator, tap, cri_socket: socket.to_owned(), cri, units }
+        let ((controld, emulator), libvirt, tapmanager, networks, tap, pods, units, cri) =
+            tokio::join!(with_emulator, libvirt, of_taps, networks, status, pods, units, answers(socket));
+        Self { controld, tapmanager, networks, libvirt, emulator, tap, pods, cri_socket: socket.to_owned(), cri, units }
     }
 }
 

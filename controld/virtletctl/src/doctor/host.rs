@@ -7,6 +7,7 @@ use std::fs::{self, File};
 use std::io::{self, ErrorKind, Read as _};
 use std::os::unix::fs::{FileTypeExt as _, MetadataExt as _};
 use std::path::{Path, PathBuf};
+use std::time::SystemTime;
 
 /// Most bytes of a file. Lists of a kernel's modules are the largest.
 pub(super) const MAX_FILE: u64 = 8 << 20;
@@ -134,6 +135,13 @@ impl Host {
             Kind::Other
         };
         Ok(Some(Looks { kind, mode: found.mode() & 0o7777, uid: found.uid(), gid: found.gid() }))
+    }
+
+    /// When a file was written last; `None` if there is none.
+    pub(super) fn modified(&self, path: impl AsRef<Path>) -> Result<Option<SystemTime>, HostError> {
+        let path = path.as_ref();
+        let failed = |cause| HostError { action: "look at", path: path.to_owned(), cause };
+        fs::metadata(self.at(path)).and_then(|found| found.modified()).map(Some).or_else(absent).map_err(failed)
     }
 
     /// Whether there is something; what cannot be looked at is not there.

@@ -52,6 +52,7 @@ pub(super) fn facts() -> Facts {
         libvirt: Ok(Libvirt { libvirt: "11.3.0".into(), qemu: Some("10.0.2".into()), lacks: Vec::new() }),
         emulator: Err(nobody()),
         tap: Err(nobody()),
+        pods: Err(nobody()),
         cri_socket: "/run/virtlet/cri.sock".into(),
         cri: Err("nobody answers".into()),
         units: Err(nobody()),
