@@ -12,7 +12,7 @@
 //!
 //! | step | the world may differ from before in |
 //! |---|---|
-//! | `Observed` | nothing |
+//! | `Observed` | nothing; it is not noted, but was by earlier releases |
 //! | `Saved` | settings of the PF |
 //! | `Taken` | driver and netdev as well |
 //! | `Bound`, `InUse` | the same, and vfio-pci has the VF |
@@ -41,7 +41,7 @@ pub use node::Node;
 pub use note::{Claim, End, FORMAT, Notes, Outcome, Saved, Step};
 pub use problem::ClaimError;
 pub use repair::{Now, Repair, Why, repair};
-pub use take::{Request, advance, begin, expect_bound, take};
+pub use take::{Request, advance, begin, expect_bound, hand_out, take};
 pub use world::{Cause, Devices, Links, Netdev, Place, World};
 
 #[cfg(test)]

@@ -122,13 +122,27 @@ impl Sysfs {
     /// # Errors
     /// See [`DiscoverError`].
     pub fn virtual_function(&self, addr: PciAddr) -> Result<Option<VirtualFunction>, DiscoverError> {
-        let device = self.existing(addr)?;
-        let path = device.join("physfn");
-        let Some(pf) = sysfs::link_name(&path)? else { return Ok(None) };
-        let pf = pci_addr(&path, &pf)?;
-        let number = self.number_of(pf, addr)?.ok_or(DiscoverError::Disowned { addr, pf })?;
+        self.existing(addr)?;
+        let Some((pf, number)) = self.place(addr)? else { return Ok(None) };
         let driver = self.driver(addr)?;
         Ok(Some(VirtualFunction { addr, pf, number, driver }))
+    }
+
+    /// The physical function that the device at `addr` says to be a part of; `None` if it is no virtual one, or not there.
+    /// Waits for nobody.
+    ///
+    /// # Errors
+    /// See [`DiscoverError`].
+    pub fn physfn(&self, addr: PciAddr) -> Result<Option<PciAddr>, DiscoverError> {
+        let path = self.device(addr).join("physfn");
+        sysfs::link_name(&path)?.map(|pf| pci_addr(&path, &pf)).transpose()
+    }
+
+    /// The physical function of the virtual one at `addr`, and its number there.
+    fn place(&self, addr: PciAddr) -> Result<Option<(PciAddr, u32)>, DiscoverError> {
+        let Some(pf) = self.physfn(addr)? else { return Ok(None) };
+        let number = self.number_of(pf, addr)?.ok_or(DiscoverError::Disowned { addr, pf })?;
+        Ok(Some((pf, number)))
     }
 
     /// Vendor and device id of the device at `addr`. Waits for nobody.
@@ -149,11 +163,7 @@ impl Sysfs {
         let path = device.join("numa_node");
         // -1 is what the kernel says when the firmware did not tell it.
         let numa_node = sysfs::number::<i64>(&path, "a NUMA node")?.and_then(|node| u32::try_from(node).ok());
-        let incarnation = match fs::metadata(&device) {
-            Ok(metadata) => metadata.ino(),
-            Err(cause) if sysfs::is_absence(&cause) => return Err(DiscoverError::NoDevice { addr }),
-            Err(cause) => return Err(ReadError::Io { path: device, cause }.into()),
-        };
+        let incarnation = self.incarnation(addr)?;
         let driver_override = self.driver_override(addr)?;
         Ok(Details { driver_override, netdevs: self.netdevs(addr)?, numa_node, ids: self.ids(addr)?, incarnation })
     }
@@ -163,14 +173,15 @@ impl Sysfs {
     /// # Errors
     /// See [`DiscoverError`].
     pub fn look(&self, addr: PciAddr) -> Result<Option<Seen>, DiscoverError> {
+        // No more than that is read: a claim looks before each of its steps.
         let seen = || {
-            let details = self.details(addr)?;
-            let (function, driver) = match self.virtual_function(addr)? {
-                Some(vf) => (Function::Virtual { pf: vf.pf, number: vf.number }, vf.driver),
-                None if self.device(addr).join("sriov_totalvfs").exists() => (Function::Physical, self.driver(addr)?),
-                None => (Function::Plain, self.driver(addr)?),
+            let incarnation = self.incarnation(addr)?;
+            let function = match self.place(addr)? {
+                Some((pf, number)) => Function::Virtual { pf, number },
+                None if self.device(addr).join("sriov_totalvfs").exists() => Function::Physical,
+                None => Function::Plain,
             };
-            let Details { driver_override, incarnation, .. } = details;
+            let (driver, driver_override) = (self.driver(addr)?, self.driver_override(addr)?);
             Ok(Seen { function, driver, driver_override, incarnation })
         };
         match seen() {
@@ -207,9 +218,15 @@ impl Sysfs {
 
     /// Folder of a device that is there.
     pub(crate) fn existing(&self, addr: PciAddr) -> Result<PathBuf, DiscoverError> {
+        self.incarnation(addr)?;
+        Ok(self.device(addr))
+    }
+
+    /// See [`Details::incarnation`].
+    fn incarnation(&self, addr: PciAddr) -> Result<u64, DiscoverError> {
         let device = self.device(addr);
         match fs::metadata(&device) {
-            Ok(metadata) if metadata.is_dir() => Ok(device),
+            Ok(metadata) if metadata.is_dir() => Ok(metadata.ino()),
             Ok(_) => Err(ReadError::Io { path: device, cause: io::ErrorKind::NotADirectory.into() }.into()),
             Err(cause) if sysfs::is_absence(&cause) => Err(DiscoverError::NoDevice { addr }),
             Err(cause) => Err(ReadError::Io { path: device, cause }.into()),

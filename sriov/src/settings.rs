@@ -12,7 +12,7 @@ use std::fmt;
 
 use serde::{Deserialize, Serialize};
 
-pub use apply::{ControlError, PfControl, SettingsError, Unsupported, apply, restore};
+pub use apply::{ControlError, PfControl, SettingsError, Unsupported, apply, apply_to, restore};
 
 use crate::mac::Mac;
 

@@ -50,7 +50,7 @@ pub fn release<W: World, N: Notes>(
         return Ok(outcome);
     }
     claim.expect_whole()?;
-    let Some(saved) = claim.saved.clone() else {
+    let Some(saved) = claim.saved.clone().filter(|_| claim.step != Step::Observed) else {
         return finish(claim, notes, Outcome { end: End::Untouched, unreset: false });
     };
     expect_closed(claim, world, ending.boot)?;

@@ -11,7 +11,7 @@ use crate::address::PciAddr;
 use crate::bind::VFIO_PCI;
 use crate::device::Seen;
 use crate::policy::{self, Arrival};
-use crate::settings::{self, VfSettings};
+use crate::settings::{self, SettingsError, VfSettings};
 
 /// A VF that a guest shall have.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -30,7 +30,10 @@ pub struct Request {
     pub asked: VfSettings,
 }
 
-/// Looks whether the VF may be taken, and notes that it will be. Changes nothing.
+/// Looks whether the VF may be taken, and at all that giving back needs. Changes nothing, and notes nothing: the first
+/// [`advance`] does, before which the claim is in memory alone.
+///
+/// The caller works on no other claim of this VF until it is noted.
 ///
 /// # Errors
 /// See [`ClaimError`].
@@ -52,7 +55,7 @@ pub fn begin<W: World, N: Notes>(request: Request, world: &mut W, notes: &mut N)
     let Seen { driver: Some(driver), driver_override, incarnation, .. } = seen else {
         return Err(ClaimError::Lost { vf, driver: VFIO_PCI.to_owned() });
     };
-    netdev(vf, &driver, &arrival, world)?;
+    let netdev = netdev(vf, &driver, &arrival, world)?;
     world.expect_driver(VFIO_PCI).map_err(failed("find a driver for", vf))?;
     together.insert(vf);
     let group = admit_group(vf, &together, world)?;
@@ -60,7 +63,14 @@ pub fn begin<W: World, N: Notes>(request: Request, world: &mut W, notes: &mut N)
     if driver == VFIO_PCI && world.in_use(vf).map_err(failed("find out who has", vf))? {
         return Err(ClaimError::InUse { vf });
     }
-    let claim = Claim {
+    let settings = world.read(pf, number).map_err(|cause| SettingsError::Read { pf, number, cause });
+    let settings = settings.map_err(|cause| ClaimError::Settings { vf, cause })?;
+    let mut wanted = policy::guarded(asked);
+    // The guest goes by the address that the CNI plugin gave.
+    if let Some(netdev) = &netdev {
+        wanted.asked.mac.get_or_insert(netdev.mac);
+    }
+    Ok(Claim {
         version: Version,
         step: Step::Observed,
         boot,
@@ -74,14 +84,12 @@ pub fn begin<W: World, N: Notes>(request: Request, world: &mut W, notes: &mut N)
         group,
         driver,
         driver_override,
-        wanted: policy::guarded(asked),
-        saved: None,
+        wanted,
+        saved: Some(Saved { settings, netdev }),
         unsupported: Vec::new(),
         reset: false,
         outcome: None,
-    };
-    notes.flush(&claim).map_err(|cause| ClaimError::Note { vf, cause })?;
-    Ok(claim)
+    })
 }
 
 /// Takes the claim one step further, at most to [`Step::InUse`], and returns the step that it is at. The guest may have
@@ -93,11 +101,12 @@ pub fn advance<W: World, N: Notes>(claim: &mut Claim, world: &mut W, notes: &mut
     claim.expect_whole()?;
     let mut next = claim.clone();
     next.step = match claim.step {
-        Step::Observed => save(&mut next, world)?,
+        // Of an earlier release, which noted this step without it.
+        Step::Observed if claim.saved.is_none() => return Err(ClaimError::Broken { vf: claim.vf, step: claim.step }),
+        Step::Observed => Step::Saved,
         Step::Saved => set_up(&mut next, world)?,
         Step::Taken => bind(claim, world)?,
-        Step::Bound => hand_out(claim, world)?,
-        Step::InUse => return hand_out(claim, world),
+        Step::Bound | Step::InUse => return hand_out(claim, world, notes),
         step @ (Step::Rebinding | Step::Restored) => return Err(ClaimError::Ended { vf: claim.vf, step }),
     };
     notes.flush(&next).map_err(|cause| ClaimError::Note { vf: next.vf, cause })?;
@@ -110,7 +119,28 @@ pub fn advance<W: World, N: Notes>(claim: &mut Claim, world: &mut W, notes: &mut
 /// # Errors
 /// See [`ClaimError`].
 pub fn expect_bound<D: Devices>(claim: &Claim, devices: &mut D) -> Result<(), ClaimError> {
-    hand_out(claim, devices).map(drop)
+    bound(claim, devices).map(drop)
+}
+
+/// Takes a claim from [`Step::Bound`] to [`Step::InUse`]; one that is there is looked at. Needs nothing but the devices.
+///
+/// # Errors
+/// As [`advance`]; also at an earlier step.
+pub fn hand_out<D: Devices, N: Notes>(claim: &mut Claim, devices: &mut D, notes: &mut N) -> Result<Step, ClaimError> {
+    claim.expect_whole()?;
+    match claim.step {
+        Step::Bound => {
+            let next = Claim { step: bound(claim, devices)?, ..claim.clone() };
+            notes.flush(&next).map_err(|cause| ClaimError::Note { vf: next.vf, cause })?;
+            *claim = next;
+        }
+        Step::InUse => drop(bound(claim, devices)?),
+        Step::Observed | Step::Saved | Step::Taken => {
+            return Err(ClaimError::Lost { vf: claim.vf, driver: VFIO_PCI.to_owned() });
+        }
+        step @ (Step::Rebinding | Step::Restored) => return Err(ClaimError::Ended { vf: claim.vf, step }),
+    }
+    Ok(claim.step)
 }
 
 /// Takes the claim to [`Step::Bound`].
@@ -124,32 +154,13 @@ pub fn take<W: World, N: Notes>(claim: &mut Claim, world: &mut W, notes: &mut N)
     Ok(())
 }
 
-/// Finds out all that giving back needs.
-fn save<W: World>(next: &mut Claim, world: &mut W) -> Result<Step, ClaimError> {
-    let vf = next.vf;
-    let seen = ours(next, world)?;
-    if seen.driver.as_ref() != Some(&next.driver) {
-        return Err(ClaimError::Lost { vf, driver: next.driver.clone() });
-    }
-    let cause = |cause| settings::SettingsError::Read { pf: next.pf, number: next.number, cause };
-    let settings =
-        world.read(next.pf, next.number).map_err(|error| ClaimError::Settings { vf, cause: cause(error) })?;
-    let netdev = netdev(vf, &next.driver, &next.arrival, world)?;
-    // The guest goes by the address that the CNI plugin gave.
-    if let Some(netdev) = &netdev {
-        next.wanted.asked.mac.get_or_insert(netdev.mac);
-    }
-    next.driver_override = seen.driver_override;
-    next.saved = Some(Saved { settings, netdev });
-    Ok(Step::Saved)
-}
-
 /// Has the PF lay down what the guest shall have. Before vfio-pci has the VF, as some PFs tell its address to the network
 /// when it is bound.
 fn set_up<W: World>(next: &mut Claim, world: &mut W) -> Result<Step, ClaimError> {
     let vf = next.vf;
+    let saved = next.saved.as_ref().ok_or(ClaimError::Broken { vf, step: next.step })?;
     ours(next, world)?;
-    let applied = settings::apply(world, next.pf, next.number, &next.wanted);
+    let applied = settings::apply_to(world, next.pf, next.number, &saved.settings, &next.wanted);
     next.unsupported = applied.map_err(|cause| ClaimError::Settings { vf, cause })?;
     Ok(Step::Taken)
 }
@@ -175,7 +186,7 @@ fn bind<W: World>(claim: &Claim, world: &mut W) -> Result<Step, ClaimError> {
     Ok(Step::Bound)
 }
 
-fn hand_out<D: Devices>(claim: &Claim, world: &mut D) -> Result<Step, ClaimError> {
+fn bound<D: Devices>(claim: &Claim, world: &mut D) -> Result<Step, ClaimError> {
     let vf = claim.vf;
     match ours(claim, world)?.driver {
         Some(driver) if driver == VFIO_PCI => Ok(Step::InUse),

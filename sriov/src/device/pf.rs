@@ -92,6 +92,17 @@ impl Sysfs {
 
     /// The number by which the PF `pf` knows `addr`.
     pub(super) fn number_of(&self, pf: PciAddr, addr: PciAddr) -> Result<Option<u32>, DiscoverError> {
+        let device = self.device(pf);
+        // They are numbered from 0, so the folder, which has much else, need not be read.
+        for number in 0.. {
+            let path = device.join(format!("virtfn{number}"));
+            match sysfs::link_name(&path)? {
+                Some(target) if pci_addr(&path, &target)? == addr => return Ok(Some(number)),
+                Some(_) => {}
+                None => break,
+            }
+        }
+        // It was none of those before the first gap, which the kernel leaves while it takes them away.
         Ok(self.vfs_of(pf)?.into_iter().find_map(|(number, vf)| (vf == addr).then_some(number)))
     }
 

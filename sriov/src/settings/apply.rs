@@ -107,6 +107,20 @@ pub fn apply<C: PfControl + ?Sized>(
     wanted: &Wanted,
 ) -> Result<Unsupported, SettingsError> {
     let before = read(control, pf, number)?;
+    apply_to(control, pf, number, &before, wanted)
+}
+
+/// The same by who knows what the PF reported just `before`. If that has changed since, it is an error, or is written again.
+///
+/// # Errors
+/// As [`apply`].
+pub fn apply_to<C: PfControl + ?Sized>(
+    control: &mut C,
+    pf: PciAddr,
+    number: u32,
+    before: &VfSettings,
+    wanted: &Wanted,
+) -> Result<Unsupported, SettingsError> {
     let (seen, unseen): (Vec<_>, Vec<_>) =
         wanted.attributes().into_iter().partition(|(attribute, _)| before.get(attribute.kind()).is_some());
     if let Some((attribute, _)) = unseen.iter().find(|(_, asked)| *asked) {

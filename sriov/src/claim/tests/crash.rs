@@ -154,7 +154,7 @@ fn first_life(node: &mut Model, case: Case) -> Result<Option<End>, Killed> {
     let mut claim = match begin(request, &mut node.clone(), node) {
         Ok(claim) => claim,
         Err(_) if node.crashed() => return Err(Killed),
-        // Refused, and the note of it, if there is one, says that nothing was done.
+        // Refused, and nothing is noted of it.
         Err(_) => return Ok(None),
     };
     while claim.step() != Step::InUse {

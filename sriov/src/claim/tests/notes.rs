@@ -66,12 +66,42 @@ fn a_vf_that_a_machine_has_open_is_not_given_back() {
 }
 
 #[test]
-fn a_claim_that_is_only_noted_is_its_owners_to_begin_anew() {
+fn a_claim_that_has_only_begun_is_noted_nowhere() {
     let mut node = netdev_node();
-    begin(netdev_request(), &mut node.clone(), &mut node).expect("admitted");
+    let mut claim = begin(netdev_request(), &mut node.clone(), &mut node).expect("admitted");
+    assert_eq!((claim.step(), node.disk(), node.0.borrow().changes), (Step::Observed, None, 0));
+    let outcome = give_back(&mut claim.clone(), &mut node, Guest::Ended).expect("released");
+    assert_eq!((outcome.end, node.0.borrow().changes), (End::Untouched, 0));
+    assert_eq!(advance(&mut claim, &mut node.clone(), &mut node).expect("noted"), Step::Saved);
+    assert_eq!((node.disk(), node.0.borrow().changes), (Some(claim), 0));
+}
+
+#[test]
+fn a_claim_that_an_earlier_release_only_noted_is_its_owners_to_begin_anew() {
+    let mut node = netdev_node();
+    let claim = begin(netdev_request(), &mut node.clone(), &mut node).expect("admitted");
+    let mut noted = Claim { saved: None, ..claim };
+    node.flush(&noted).expect("noted");
     begin(netdev_request(), &mut node.clone(), &mut node).expect("admitted again");
     let other = Request { owner: "other".into(), ..netdev_request() };
     begin(other, &mut node.clone(), &mut node).expect_err("not the other's");
+    advance(&mut noted, &mut node.clone(), &mut node).expect_err("nobody knows what it was like");
+    assert_eq!(node.0.borrow().changes, 0);
+}
+
+#[test]
+fn only_a_vf_that_is_bound_is_handed_out() {
+    let mut node = netdev_node();
+    let mut claim = begin(netdev_request(), &mut node.clone(), &mut node).expect("admitted");
+    while claim.step() != Step::Bound {
+        hand_out(&mut claim, &mut node.clone(), &mut node).expect_err("not bound yet");
+        advance(&mut claim, &mut node.clone(), &mut node).expect("taken");
+    }
+    assert_eq!(hand_out(&mut claim, &mut node.clone(), &mut node).expect("bound"), Step::InUse);
+    assert_eq!(node.disk().map(|claim| claim.step()), Some(Step::InUse));
+    give_back(&mut claim, &mut node, Guest::Ended).expect("released");
+    let error = hand_out(&mut claim, &mut node.clone(), &mut node).expect_err("it has ended");
+    assert!(matches!(error, ClaimError::Ended { .. }), "{error}");
 }
 
 #[test]
