@@ -150,6 +150,14 @@ pub(crate) fn read(path: &Path, most: u64) -> io::Result<Option<Vec<u8>>> {
 pub(crate) fn flush(dir: &Path, name: &str) -> Result<(), DurableError> {
     let path = dir.join(name);
     File::open(&path).and_then(|file| file.sync_data()).map_err(failed("flush", &path))?;
+    flush_names(dir)
+}
+
+/// Makes the names in `dir` stay through a power failure: all that a file needs that was written with [`Keep::ForGood`].
+///
+/// # Errors
+/// The kernel's.
+pub(crate) fn flush_names(dir: &Path) -> Result<(), DurableError> {
     File::open(dir).and_then(|dir| dir.sync_all()).map_err(failed("flush", dir))
 }
 

@@ -22,6 +22,8 @@ use super::netlink::{Netlink, NetlinkError};
 /// What a link says of itself and its VFs.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(crate) struct VfList {
+    /// The link's index.
+    pub(crate) index: u32,
     /// The link's name.
     pub(crate) name: String,
     /// Address of the PCI device that it is a port of.
@@ -36,8 +38,19 @@ pub(crate) struct VfList {
 pub(crate) fn list(netlink: &mut Netlink, link: u32) -> Result<VfList, NetlinkError> {
     let mut message = LinkMessage::default();
     message.header.index = link;
+    ask(netlink, message)
+}
+
+/// The same of the link of this name.
+pub(crate) fn list_of(netlink: &mut Netlink, name: &str) -> Result<VfList, NetlinkError> {
+    let mut message = LinkMessage::default();
+    message.attributes.push(LinkAttribute::IfName(name.to_owned()));
+    ask(netlink, message)
+}
+
+fn ask(netlink: &mut Netlink, mut message: LinkMessage) -> Result<VfList, NetlinkError> {
     // Counters of each VF would make the answer half as long again.
-    message.attributes = vec![LinkAttribute::ExtMask(vec![LinkExtentMask::Vf, LinkExtentMask::SkipStats])];
+    message.attributes.push(LinkAttribute::ExtMask(vec![LinkExtentMask::Vf, LinkExtentMask::SkipStats]));
     let answer = netlink.ask(RouteNetlinkMessage::GetLink(message))?;
     parse::link(&answer).map_err(NetlinkError::Malformed)
 }

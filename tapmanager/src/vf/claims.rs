@@ -22,6 +22,7 @@ use proto::tap::PodId;
 use sriov::claim::{self, Claim, Ending, Guest, Node, Notes as _, Now, Outcome, Repair, Request, Why};
 use sriov::policy::Arrival;
 use sriov::settings::VfSettings;
+use sriov::vfio::VfioFiles;
 use sriov::{PciAddr, Sysfs};
 use tokio::time::timeout;
 use tracing::{error, info, warn};
@@ -30,7 +31,7 @@ use super::device::Grant;
 use super::host::HostNet;
 use super::notes::ClaimNotes;
 use super::problem::VfError;
-use crate::blocking::aside;
+use crate::blocking::{aside, off_reactor};
 use crate::faults::Faults;
 pub(crate) use by_hand::Done;
 pub(crate) use survey::survey;
@@ -113,10 +114,7 @@ impl Claims {
     pub(crate) async fn take(&self, pod: &PodId, wanted: Vec<Wanted>) -> Result<(), VfError> {
         let all: BTreeSet<PciAddr> = wanted.iter().map(|wanted| wanted.vf).collect();
         for Wanted { vf, arrival, asked } in wanted {
-            let sysfs = self.0.sysfs.clone();
-            let found = aside(move || sysfs.virtual_function(vf)).await?;
-            // One that is none is refused by its claim, in words that fit.
-            let pf = found.map_or(vf, |found| found.pf);
+            let pf = self.lane_of(vf).await?;
             let together = all.iter().copied().filter(|other| *other != vf).collect();
             let (owner, boot) = (pod.to_string(), self.0.boot.clone());
             let request = Request { vf, arrival, owner, boot, together, asked };
@@ -127,12 +125,12 @@ impl Claims {
 
     /// Notes that the pod's machine may have `vfs` from now on, and says how they get to its QEMU.
     pub(crate) async fn hand_out(&self, pod: &PodId, vfs: &[PciAddr], by_descriptor: bool) -> Result<Grant, VfError> {
+        let mut files = Vec::with_capacity(vfs.len());
         for vf in vfs {
             let (vf, pf) = (*vf, self.held_by(pod, *vf)?.pf);
-            self.on_lane(pf, move |inner| inner.hand_out(vf)).await?;
+            files.push(self.on_lane(pf, move |inner| inner.hand_out(vf)).await?);
         }
-        let (inner, all) = (Arc::clone(&self.0), vfs.to_vec());
-        let grant = aside(move || inner.grant(&all, by_descriptor)).await?;
+        let grant = Grant::of(&files, by_descriptor);
         let mut held = self.0.held();
         for vf in vfs {
             if let Some(held) = held.get_mut(vf) {
@@ -217,6 +215,13 @@ impl Claims {
         held.filter(|held| held.owner == pod.as_str()).ok_or(VfError::NotClaimed { vf })
     }
 
+    /// The PF of a VF, by which its work is put in order. One that has none is refused by its claim, in words that fit.
+    async fn lane_of(&self, vf: PciAddr) -> Result<PciAddr, VfError> {
+        let sysfs = self.0.sysfs.clone();
+        // Only a link is read, for which the kernel holds nobody up.
+        Ok(off_reactor(move || sysfs.physfn(vf)).await?.unwrap_or(vf))
+    }
+
     /// Does `work` on a thread of the pool, when nobody else works on a VF of `pf`.
     async fn on_lane<T: Send + 'static>(
         &self,
@@ -274,10 +279,17 @@ impl Inner {
         Ok(())
     }
 
-    fn hand_out(&self, vf: PciAddr) -> Result<(), VfError> {
-        let mut claim = self.claim(vf)?.ok_or(VfError::Lost { vf })?;
-        claim::advance(&mut claim, &mut self.world()?, &mut self.notes()).map_err(Box::new)?;
-        Ok(())
+    /// The files by which the VF is reached from now on: those of the VF that was claimed, as it has just been looked at.
+    fn hand_out(&self, vf: PciAddr) -> Result<VfioFiles, VfError> {
+        let mut notes = self.notes();
+        let noted = notes.noted(vf).map_err(|cause| VfError::Note { vf, cause })?;
+        let mut claim = noted.ok_or(VfError::Lost { vf })?;
+        claim::hand_out(&mut claim, &mut self.sysfs.clone(), &mut notes).map_err(Box::new)?;
+        self.files(vf)
+    }
+
+    fn files(&self, vf: PciAddr) -> Result<VfioFiles, VfError> {
+        self.sysfs.vfio_files(vf).map_err(|cause| VfError::Files { vf, cause })
     }
 
     fn grant(&self, vfs: &[PciAddr], by_descriptor: bool) -> Result<Grant, VfError> {
@@ -286,8 +298,7 @@ impl Inner {
             let claim = self.claim(vf)?.ok_or(VfError::Lost { vf })?;
             claim::expect_bound(&claim, &mut self.sysfs.clone()).map_err(Box::new)?;
         }
-        let files = |vf: &PciAddr| self.sysfs.vfio_files(*vf).map_err(|cause| VfError::Files { vf: *vf, cause });
-        let files = vfs.iter().map(files).collect::<Result<Vec<_>, _>>()?;
+        let files = vfs.iter().map(|vf| self.files(*vf)).collect::<Result<Vec<_>, _>>()?;
         Ok(Grant::of(&files, by_descriptor))
     }
 

@@ -29,6 +29,9 @@ const SUFFIX: &str = ".json";
 #[derive(Debug, Clone)]
 pub(crate) struct ClaimNotes {
     dir: PathBuf,
+    /// The VF whose note was read or written last by this value, and so is one that is understood. A clone of what nothing
+    /// was read by knows of none.
+    understood: Option<PciAddr>,
 }
 
 /// A file that is left alone.
@@ -75,7 +78,7 @@ impl ClaimNotes {
 
     /// The notes in `state_dir`, to be looked at only.
     pub(crate) fn peek(state_dir: &Path) -> Self {
-        Self { dir: state_dir.join("claims") }
+        Self { dir: state_dir.join("claims"), understood: None }
     }
 
     /// Every claim that is noted, in the order of VFs, and every file that is not understood.
@@ -137,16 +140,22 @@ impl ClaimNotes {
 
 impl Notes for ClaimNotes {
     fn noted(&mut self, vf: PciAddr) -> Result<Option<Claim>, Cause> {
-        Ok(self.read(vf)?)
+        self.understood = None;
+        let noted = self.read(vf)?;
+        self.understood = Some(vf);
+        Ok(noted)
     }
 
     fn flush(&mut self, claim: &Claim) -> Result<(), Cause> {
         let vf = claim.vf();
         // A note that nobody understands is not overwritten, either.
-        self.read(vf)?;
+        if self.understood != Some(vf) {
+            self.noted(vf)?;
+        }
         let (name, bytes) = (file_name(vf), serde_json::to_vec_pretty(claim)?);
         durable::write(&self.dir, &name, &bytes, Existing::Replace, Keep::ForGood)?;
-        Ok(durable::flush(&self.dir, &name)?)
+        // Its bytes are on the disk already.
+        Ok(durable::flush_names(&self.dir)?)
     }
 }
 

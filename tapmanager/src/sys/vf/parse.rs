@@ -16,6 +16,8 @@ use super::VfList;
 
 /// Length of `struct ifinfomsg`.
 const HEADER_LEN: usize = 16;
+/// Place of the link's index in it, in numbers of 32 bits.
+const INDEX: usize = 1;
 /// Length of `struct nlattr`.
 const ATTRIBUTE_LEN: usize = 4;
 /// The bits of a type that are its number (`NLA_TYPE_MASK`).
@@ -51,7 +53,7 @@ type Split<'a> = (u16, &'a [u8], &'a [u8]);
 /// Reads the body of an `RTM_NEWLINK`.
 pub(super) fn link(body: &[u8]) -> Result<VfList, DecodeError> {
     let mut rest = body.get(HEADER_LEN..).ok_or_else(|| broken("a link", "too short"))?;
-    let mut list = VfList::default();
+    let mut list = VfList { index: number(body, INDEX)?, ..VfList::default() };
     let mut bus = None;
     while !rest.is_empty() {
         if kind(rest) == Some(IFLA_VFINFO_LIST) {

@@ -35,6 +35,7 @@ fn requests_are_those_of_iproute2() {
 fn a_pf_tells_of_each_vf() {
     let list = parse::link(&link(7, 0, false)).expect("understood");
     assert_eq!((list.name.as_str(), list.pci.as_deref(), list.enabled), ("ens1f0", Some("0000:3b:00.0"), 7));
+    assert_eq!(list.index, 2);
     let expected: BTreeMap<u32, VfSettings> = (0..7).map(|number| (number, settings(number))).collect();
     assert_eq!(list.vfs, expected);
     let tagged = expected.values().filter_map(|vf| vf.vlan).filter(|vlan| vlan.proto == VlanProto::Ad).count();

@@ -34,9 +34,7 @@ impl Claims {
     pub(crate) async fn claim_by_hand(&self, vf: PciAddr, by: &str, asked: VfSettings) -> Result<(), VfError> {
         // As safe a text as a pod's id.
         let name: PodId = by.parse().map_err(|_| VfError::By { by: by.escape_debug().take(64).collect() })?;
-        let inner = Arc::clone(&self.0);
-        let found = aside(move || inner.sysfs.virtual_function(vf)).await?;
-        let pf = found.map_or(vf, |found| found.pf);
+        let pf = self.lane_of(vf).await?;
         let owner = format!("{BY_HAND}{}", name.as_str());
         let boot = self.0.boot.clone();
         let request = Request { vf, arrival: Arrival::Vfio, owner, boot, together: [].into(), asked };

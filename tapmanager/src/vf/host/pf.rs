@@ -52,6 +52,10 @@ impl HostNet {
 
     /// The PF's netdev, and what it tells.
     fn look_for(&mut self, pf: PciAddr) -> Result<(u32, VfList), Reason> {
+        if let Some(list) = self.look_by_name(pf) {
+            self.pfs.insert(pf, list.index);
+            return Ok((list.index, list));
+        }
         let unknown = |cause| Reason::new(format!("failed to look for the netdev of PF `{pf}`")).with(cause);
         let links = link::links(&mut self.netlink).map_err(unknown)?;
         let mut first = None;
@@ -70,6 +74,14 @@ impl HostNet {
         let found = first.ok_or_else(|| self.no_netdev(pf))?;
         self.pfs.insert(pf, found.0);
         Ok(found)
+    }
+
+    /// What the netdev tells whose name sysfs has for the PF: on a node with many pods a listing of all links is long. `None`
+    /// unless that netdev is the PF's and tells of VFs: sysfs may show another namespace's, or a representor.
+    fn look_by_name(&mut self, pf: PciAddr) -> Option<VfList> {
+        let names = self.sysfs.netdevs(pf).unwrap_or_default();
+        let mut told = names.iter().filter_map(|name| vf::list_of(&mut self.netlink, name).ok());
+        told.find(|list| pci_of(list) == Some(pf) && !list.vfs.is_empty())
     }
 
     fn no_netdev(&self, pf: PciAddr) -> Reason {

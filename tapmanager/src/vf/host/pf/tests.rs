@@ -9,6 +9,7 @@ fn a_vf_that_is_not_told_of_is_explained() {
         pci: None,
         enabled,
         vfs: (0..vfs).map(|number| (number, VfSettings::default())).collect::<BTreeMap<_, _>>(),
+        ..VfList::default()
     };
     let explained = |number, list: VfList| untold(pf(), number, &list).to_string();
     let head = "PF `0000:3b:00.0` (`ens1f0`)";
