@@ -49,7 +49,7 @@ pub use message::{
     QemuUser, Reply, Request, Route, ServerStatus, StatsPage, Tap, Versioned, VfClaim, VfDetail, VfHolder, VfPage,
     VfRequest, VfStep, VfSummary, Vfio,
 };
-pub use wire::{Packet, WireError, recv, send};
+pub use wire::{Packet, WireError, recv, send, try_recv_short};
 
 /// Newest version of the protocol. Any change of meaning raises it.
 pub const VERSION: u16 = 5;

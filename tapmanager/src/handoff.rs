@@ -17,6 +17,7 @@
 mod log_limit;
 mod peer_limit;
 
+use std::hint::black_box;
 use std::io;
 use std::os::fd::{AsFd as _, AsRawFd as _, BorrowedFd, OwnedFd};
 use std::os::unix::net::UnixListener;
@@ -31,10 +32,10 @@ use nix::errno::Errno;
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use nix::sys::eventfd::{EfdFlags, EventFd};
 use nix::sys::socket::{Shutdown, shutdown};
-use proto::tap::{ErrorBody, ErrorCode, Packet, WireError, recv, send};
+use proto::tap::{ErrorBody, ErrorCode, Packet, PodId, WireError, send, try_recv_short};
 use tokio_util::task::TaskTracker;
 use tokio_util::task::task_tracker::TaskTrackerToken;
-use tracing::{Span, debug, info, warn};
+use tracing::{debug, warn};
 
 use crate::rpc::{Answer, Peer, refusal, refuse};
 use log_limit::LogLimit;
@@ -45,6 +46,11 @@ use peer_limit::{PeerLimit, PeerSlot};
 const PAUSE: Duration = Duration::from_millis(100);
 /// Threads that wait while no peer comes.
 const WAITING: usize = 2;
+/// Longest request that is taken. A `Get` has some 80 bytes, whoever sends it.
+const MOST: usize = 1024;
+/// What a thread uses of its stack and of the heap while it serves.
+const STACK: usize = 16 * 1024;
+const HEAP: usize = 8 * 1024;
 
 /// Bounds of the socket.
 #[derive(Debug, Clone, Copy)]
@@ -61,16 +67,18 @@ pub(crate) struct Limits {
 pub(crate) trait Handler: Send + Sync + 'static {
     /// Whether the peer may fetch at all. Quick: others wait behind it.
     fn admit(&self, peer: &Peer) -> Result<(), ErrorBody>;
-    /// The answer to a packet of the peer that came with `fds` descriptors. May put its thread into another namespace.
-    fn answer(&self, peer: &Peer, bytes: &[u8], fds: usize) -> Served;
+    /// The answer to a packet that came with `fds` descriptors. May put its thread into another namespace.
+    fn answer(&self, bytes: &[u8], fds: usize) -> Served;
+    /// Takes note that the peer was sent this pod's descriptors, so many. The peer goes on meanwhile.
+    fn handed_off(&self, pod: PodId, peer: &Peer, fds: usize);
 }
 
 /// What a peer is given.
 #[derive(Debug)]
 pub(crate) struct Served {
     pub(crate) answer: Answer,
-    /// The span of the pod whose descriptors are with it.
-    pub(crate) span: Option<Span>,
+    /// The pod whose descriptors are with it.
+    pub(crate) pod: Option<PodId>,
 }
 
 /// A server that runs.
@@ -219,6 +227,7 @@ impl<D: Handler> Shared<D> {
     }
 
     fn wait_and_serve(self: Arc<Self>) {
+        touch_memory();
         while let Some(Admitted { socket, peer, _place }) = self.next() {
             *self.waiting() -= 1;
             match self.have_waiting(1) {
@@ -279,21 +288,24 @@ impl<D: Handler> Shared<D> {
     }
 
     fn serve(&self, socket: &OwnedFd, peer: &Peer) {
-        let Served { answer, span } = match self.wait(Some(socket.as_fd()), self.limits.patience) {
-            Woken::Stopped => return,
-            Woken::Late => return debug!(pid = peer.pid, "a peer at the hand-off said nothing"),
-            Woken::Ready => match recv(socket.as_fd()) {
-                Ok(Packet { bytes, fds }) => self.handler.answer(peer, &bytes, fds.len()),
-                Err(WireError::Closed) => return,
-                Err(error) => {
-                    return refuse(socket.as_fd(), refusal(ErrorCode::BadRequest, Chain(&error).to_string()));
-                }
-            },
+        // Most peers have sent it by now.
+        let mut request = try_recv_short(socket.as_fd(), MOST);
+        if let Ok(None) = request {
+            match self.wait(Some(socket.as_fd()), self.limits.patience) {
+                Woken::Stopped => return,
+                Woken::Late => return debug!(pid = peer.pid, "a peer at the hand-off said nothing"),
+                Woken::Ready => request = try_recv_short(socket.as_fd(), MOST),
+            }
+        }
+        let Served { answer, pod } = match request {
+            Ok(Some(Packet { bytes, fds })) => self.handler.answer(&bytes, fds.len()),
+            Ok(None) | Err(WireError::Closed) => return,
+            Err(error) => return refuse(socket.as_fd(), refusal(ErrorCode::BadRequest, Chain(&error).to_string())),
         };
         let fds: Vec<_> = answer.fds.iter().map(|fd| fd.as_fd()).collect();
         // It is the first packet, so there is room for it.
-        match (send(socket.as_fd(), &answer.bytes, &fds), span) {
-            (Ok(()), Some(span)) => span.in_scope(|| info!(fds = fds.len(), "descriptors handed off")),
+        match (send(socket.as_fd(), &answer.bytes, &fds), pod) {
+            (Ok(()), Some(pod)) => self.handler.handed_off(pod, peer, fds.len()),
             (Ok(()), None) => {}
             (Err(error), _) => {
                 debug!(pid = peer.pid, error = %Chain(&error), "a peer at the hand-off did not take its reply");
@@ -318,6 +330,14 @@ impl<D: Handler> Shared<D> {
             }
         }
     }
+}
+
+/// Has this thread's memory there before a peer comes, who would wait while the kernel makes each page.
+#[inline(never)]
+fn touch_memory() {
+    let mut stack = [1_u8; STACK];
+    black_box(&mut stack);
+    drop(black_box(vec![1_u8; HEAP]));
 }
 
 fn no_room() -> ErrorBody {

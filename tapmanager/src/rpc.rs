@@ -159,7 +159,7 @@ impl Connection {
                 Err(WireError::Os(errno)) => {
                     return Err(Reason::new("failed to receive").with(io::Error::from(errno)));
                 }
-                Err(error @ WireError::Truncated) => {
+                Err(error @ (WireError::Truncated | WireError::TooLong { .. })) => {
                     Answer::refuse(refusal(ErrorCode::BadRequest, error.to_string()), true)
                 }
                 Ok(Packet { bytes, fds }) => handler.answer(&bytes, fds.len()).await,

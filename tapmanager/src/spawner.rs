@@ -180,7 +180,7 @@ impl Spawner {
         off_reactor(move || send(socket.as_fd(), &packet, &given.each_ref().map(|fd| fd.as_fd()))).await.map_err(
             |error| match error {
                 WireError::Os(errno) => errno.into(),
-                WireError::Closed | WireError::Truncated => gone(),
+                WireError::Closed | WireError::Truncated | WireError::TooLong { .. } => gone(),
             },
         )?;
         let call = std::os::unix::net::UnixStream::from(ours);

@@ -28,6 +28,12 @@ pub enum WireError {
     /// The kernel cut the packet or its descriptors off; what did arrive has been closed.
     #[error("packet was cut off: larger than {MAX_MESSAGE} bytes or {MAX_FDS} descriptors")]
     Truncated,
+    /// The packet was longer than who received it takes; what came beside it has been closed.
+    #[error("packet has more than {most} bytes, which nothing has that is asked here")]
+    TooLong {
+        /// What is taken.
+        most: usize,
+    },
     /// The socket failed; `EAGAIN` means not ready, or that the socket's own deadline passed.
     #[error("socket failed")]
     Os(#[source] Errno),
@@ -71,13 +77,34 @@ pub fn recv(socket: BorrowedFd<'_>) -> Result<Packet, WireError> {
         Err(Errno::ECONNRESET) => return Err(WireError::Closed),
         Err(errno) => return Err(errno.into()),
     };
-    let mut bytes = vec![0; length.clamp(1, MAX_MESSAGE + 1)];
+    let packet = receive(socket, length.clamp(1, MAX_MESSAGE + 1), MsgFlags::empty())?;
+    if packet.bytes.len() > MAX_MESSAGE { Err(WireError::Truncated) } else { Ok(packet) }
+}
+
+/// Receives a packet of at most `most` bytes that is there already, by one call of the kernel; `None` if there is none yet.
+/// For a server to which only short messages are sent.
+///
+/// # Errors
+/// As [`recv`]; [`WireError::TooLong`] for a longer one, which is lost.
+pub fn try_recv_short(socket: BorrowedFd<'_>, most: usize) -> Result<Option<Packet>, WireError> {
+    match receive(socket, most, MsgFlags::MSG_DONTWAIT) {
+        Ok(packet) => Ok(Some(packet)),
+        Err(WireError::Os(Errno::EAGAIN)) => Ok(None),
+        Err(WireError::Truncated) => Err(WireError::TooLong { most }),
+        Err(error) => Err(error),
+    }
+}
+
+/// Receives what fits into `room` bytes.
+fn receive(socket: BorrowedFd<'_>, room: usize, how: MsgFlags) -> Result<Packet, WireError> {
+    let mut bytes = vec![0; room];
     let mut control = nix::cmsg_space!([RawFd; MAX_FDS]);
     let mut fds = Vec::new();
     let (len, flags) = {
         let mut iov = [IoSliceMut::new(&mut bytes)];
         let received = retry(|| {
-            recvmsg::<()>(socket.as_raw_fd(), &mut iov, Some(&mut control), MsgFlags::MSG_CMSG_CLOEXEC).map(|message| {
+            let flags = MsgFlags::MSG_CMSG_CLOEXEC | how;
+            recvmsg::<()>(socket.as_raw_fd(), &mut iov, Some(&mut control), flags).map(|message| {
                 for part in message.cmsgs().into_iter().flatten() {
                     if let ControlMessageOwned::ScmRights(raw) = part {
                         // SAFETY: the kernel made these descriptors for this process in this very call.
@@ -93,7 +120,7 @@ pub fn recv(socket: BorrowedFd<'_>) -> Result<Packet, WireError> {
             Err(errno) => return Err(errno.into()),
         }
     };
-    if flags.intersects(MsgFlags::MSG_TRUNC | MsgFlags::MSG_CTRUNC) || len > MAX_MESSAGE {
+    if flags.intersects(MsgFlags::MSG_TRUNC | MsgFlags::MSG_CTRUNC) {
         return Err(WireError::Truncated);
     }
     if len == 0 && fds.is_empty() {

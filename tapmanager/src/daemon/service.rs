@@ -15,7 +15,7 @@ use proto::tap::{
     Arm, ErrorBody, ErrorCode, Forget, Handoff, HandoffNic, HandoffReply, HandoffTap, HandoffVfio, Hello, Nic, NicKind,
     PodId, ProcessId, QemuUser, Reply, Request, ServerStatus, Token,
 };
-use tracing::{Span, debug, error, info, warn};
+use tracing::{debug, error, info, warn};
 
 use super::access::QemuAccess;
 use super::{DaemonError, vfs};
@@ -167,27 +167,24 @@ impl<W: World> Service<W> {
         }
     }
 
-    /// The descriptors of the token's pod for the peer, and the span of what is done about that pod.
-    pub(super) fn hand_off(&self, token: &Token, peer: &Peer) -> Result<(Span, HandoffReply, Vec<OwnedFd>), ErrorBody> {
+    /// The token's pod and its descriptors.
+    pub(super) fn hand_off(&self, token: &Token) -> Result<(PodId, HandoffReply, Vec<OwnedFd>), ErrorBody> {
         let redeemed = self.tokens().redeem(token, Instant::now());
         let pod = redeemed.map_err(|refused| {
             warn!("token refused");
             refusal(ErrorCode::Denied, refused.to_string())
         })?;
-        let span = self.pods.span(&pod);
-        let opened = span.in_scope(|| {
-            self.open_nics(&pod).map_err(|error| {
-                error!(error = %Chain(&error), "hand-off failed");
-                error.body()
-            })
-        });
-        let (reply, fds) = opened?;
-        self.note_machine(pod, peer.process());
-        Ok((span, reply, fds))
+        match self.open_nics(&pod) {
+            Ok((reply, fds)) => Ok((pod, reply, fds)),
+            Err(error) => {
+                self.pods.span(&pod).in_scope(|| error!(error = %Chain(&error), "hand-off failed"));
+                Err(error.body())
+            }
+        }
     }
 
-    /// Of pods that are on record no more, nothing is kept either.
-    fn note_machine(&self, pod: PodId, process: Option<ProcessId>) {
+    /// Keeps which process took the pod's descriptors. Of pods that are on record no more, nothing is kept either.
+    pub(super) fn note_machine(&self, pod: PodId, process: Option<ProcessId>) {
         let mut machines = self.machines();
         machines.retain(|pod, _| self.pods.view(pod).is_some());
         match process {

@@ -14,7 +14,7 @@ use proto::tap::{
 };
 use serde::Serialize;
 use tokio::sync::Semaphore;
-use tracing::{Instrument as _, Span, error, warn};
+use tracing::{Instrument as _, Span, error, info, warn};
 
 use super::service::Service;
 use crate::handoff::{self, Served};
@@ -139,15 +139,20 @@ impl<W: World> handoff::Handler for HandOff<W> {
         self.0.may_fetch(peer).inspect_err(|_| self.0.tokens().turned_away())
     }
 
-    fn answer(&self, peer: &Peer, bytes: &[u8], fds: usize) -> Served {
-        let nothing = |answer| Served { answer, span: None };
+    fn answer(&self, bytes: &[u8], fds: usize) -> Served {
+        let nothing = |answer| Served { answer, pod: None };
         match decode_request(bytes, fds) {
-            Ok(HandoffRequest::Get { token }) => match self.0.hand_off(&token, peer) {
-                Ok((span, reply, fds)) => Served { answer: reply_with(&reply, fds), span: Some(span) },
+            Ok(HandoffRequest::Get { token }) => match self.0.hand_off(&token) {
+                Ok((pod, reply, fds)) => Served { answer: reply_with(&reply, fds), pod: Some(pod) },
                 Err(error) => nothing(Answer::refuse(error, false)),
             },
             Err(error) => nothing(not_understood(&error)),
         }
+    }
+
+    fn handed_off(&self, pod: PodId, peer: &Peer, fds: usize) {
+        self.0.pods().span(&pod).in_scope(|| info!(fds, "descriptors handed off"));
+        self.0.note_machine(pod, peer.process());
     }
 }
 

@@ -10,7 +10,7 @@ use std::sync::mpsc::{Receiver, Sender, channel};
 use nix::sched::{CloneFlags, unshare};
 use nix::sys::socket::{AddressFamily, SockFlag, SockType, UnixAddr, connect, setsockopt, socket, sockopt};
 use nix::sys::time::TimeVal;
-use proto::tap::{Client, ClientError, HandoffReply, Token, decode_reply, encode_reply};
+use proto::tap::{Client, ClientError, HandoffReply, Token, decode_reply, encode_reply, recv};
 use tempfile::TempDir;
 
 use super::*;
@@ -45,7 +45,7 @@ impl Handler for Toy {
         }
     }
 
-    fn answer(&self, _: &Peer, _: &[u8], _: usize) -> Served {
+    fn answer(&self, _: &[u8], _: usize) -> Served {
         if self.comes == Comes::Machine {
             unshare(CloneFlags::CLONE_NEWNET).expect("a namespace; the test needs root");
         }
@@ -53,8 +53,10 @@ impl Handler for Toy {
         self.go_on.lock().expect("lock").recv_timeout(DEADLINE).expect("told to go on");
         let nothing = HandoffReply::Nics(proto::tap::Handoff { nics: vec![], iommufd: false });
         let bytes = encode_reply(Ok(&nothing), 0).expect("encodes");
-        Served { answer: Answer { bytes, fds: vec![], last: true }, span: None }
+        Served { answer: Answer { bytes, fds: vec![], last: true }, pod: None }
     }
+
+    fn handed_off(&self, _: PodId, _: &Peer, _: usize) {}
 }
 
 struct House {
@@ -201,6 +203,30 @@ async fn strangers_take_no_place_and_read_why() {
     for _ in 0..100 {
         let refused = client.get(Token::from_random([1; 16])).expect_err("a stranger");
         assert!(matches!(&refused, ClientError::Refused(body) if body.code == ErrorCode::Denied), "{refused}");
+    }
+    house.server.stop().await;
+}
+
+#[tokio::test]
+async fn who_sends_more_than_any_request_has_reads_why() {
+    let house = House::new(Comes::Friend, LIMITS);
+    let socket = house.connect();
+    send(socket.as_fd(), &[b'x'; MOST + 1], &[]).expect("sent");
+    assert_eq!(why(&socket), ErrorCode::BadRequest);
+    house.server.stop().await;
+}
+
+#[tokio::test]
+async fn who_takes_time_to_say_something_is_answered() {
+    let house = House::new(Comes::Friend, LIMITS);
+    let slow = house.connect();
+    // One that came later and was quicker has been answered first.
+    let quick = house.connect();
+    for socket in [&quick, &slow] {
+        send(socket.as_fd(), b"x", &[]).expect("sent");
+        house.begun();
+        house.go_on.send(()).expect("sent");
+        recv(socket.as_fd()).expect("a reply");
     }
     house.server.stop().await;
 }

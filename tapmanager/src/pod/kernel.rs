@@ -321,7 +321,9 @@ impl World for Kernel {
     }
 
     fn open_taps(&self, netns: &Path, nics: &[Nic]) -> Result<Vec<Opened>, WorldError> {
-        Netns::open(netns)?.ok_or(WorldError::NoNetns)?.stay()?;
+        if !Netns::stay(netns)? {
+            return Err(WorldError::NoNetns);
+        }
         Ok(net::open_taps(nics, self.vhost)?)
     }
 

@@ -3,7 +3,7 @@
 //! Called by the pod's actor (create, open, remove), by [`crate::net`] and by [`crate::vf`] (enter). The only file that
 //! switches namespace: always on a thread that ends afterwards, so there is no way back to get wrong, and never by `fork`,
 //! which a process with threads must not. That is the thread of a pod's operation ([`crate::blocking`]), if there is one,
-//! or a fresh one; always a fresh one for [`Netns::inside`].
+//! or a fresh one; a fresh one for [`Netns::inside`], unless the thread that asks is there already.
 //!
 //! All functions but [`Netns::visit`] block, and are called off the reactor: creating waits for a lock that the
 //! kernel's clean-up of dead namespaces holds (milliseconds when pods come and go).
@@ -20,6 +20,7 @@ use nix::errno::Errno;
 use nix::fcntl::{Flock, FlockArg, OFlag};
 use nix::mount::{MntFlags, MsFlags, mount, umount2};
 use nix::sched::{CloneFlags, setns, unshare};
+use nix::sys::stat::{FileStat, fstat, stat};
 use nix::sys::statfs::{NSFS_MAGIC, fstatfs};
 use tokio::sync::oneshot;
 
@@ -146,12 +147,7 @@ impl Netns {
 
     /// Opens the namespace mounted on `path`; `None` if there is no such file.
     pub(crate) fn open(path: &Path) -> Result<Option<Self>, NetnsError> {
-        let file = match OpenOptions::new().read(true).custom_flags(OFlag::O_CLOEXEC.bits()).open(path) {
-            Ok(file) => file,
-            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
-            Err(error) => return Err(step("open", path)(error)),
-        };
-        let fd = OwnedFd::from(file);
+        let Some(fd) = open_file(path)? else { return Ok(None) };
         let kind = fstatfs(&fd).map_err(|errno| step("examine", path)(errno.into()))?.filesystem_type();
         if kind != NSFS_MAGIC {
             return Err(NetnsError::NotNetns { path: path.to_owned() });
@@ -194,9 +190,12 @@ impl Netns {
         &self.path
     }
 
-    /// Runs `work` in this namespace, on a fresh thread that then ends, and waits for it. For callers that may block, and
-    /// whose own thread is to stay where it is. `work` starts no thread.
+    /// Runs `work` in this namespace, on a fresh thread that then ends, and waits for it; on this one if it is there. For
+    /// callers that may block, and whose own thread is to stay where it is. `work` starts no thread.
     pub(crate) fn inside<T: Send>(&self, work: impl FnOnce() -> T + Send) -> Result<T, NetnsError> {
+        if self.is_here() {
+            return catch_unwind(AssertUnwindSafe(work)).map_err(|_| NetnsError::Panicked { path: self.path.clone() });
+        }
         let done = thread::scope(|scope| {
             let worker = scope.spawn(|| {
                 enter(&self.fd, &self.path)?;
@@ -207,9 +206,23 @@ impl Netns {
         done.unwrap_or_else(|_| Err(NetnsError::Panicked { path: self.path.clone() }))
     }
 
-    /// Puts this thread into the namespace for the rest of its life, so call it on one that ends with its work. Blocks.
-    pub(crate) fn stay(&self) -> Result<(), NetnsError> {
-        enter(&self.fd, &self.path)
+    /// Whether this thread is in the namespace. Not known is no.
+    fn is_here(&self) -> bool {
+        let same = |here: FileStat, there: FileStat| (here.st_dev, here.st_ino) == (there.st_dev, there.st_ino);
+        stat(OWN_NETNS).ok().zip(fstat(&self.fd).ok()).is_some_and(|(here, there)| same(here, there))
+    }
+
+    /// Puts this thread into the namespace mounted on `path` for the rest of its life, so call it on one that ends with its
+    /// work. False if there is no such file. Blocks.
+    pub(crate) fn stay(path: &Path) -> Result<bool, NetnsError> {
+        let Some(fd) = open_file(path)? else { return Ok(false) };
+        // The kernel itself looks whether it is one.
+        enter(&fd, path).map(|()| true).map_err(|error| match error {
+            NetnsError::Step { cause, .. } if cause.raw_os_error() == Some(libc::EINVAL) => {
+                NetnsError::NotNetns { path: path.to_owned() }
+            }
+            error => error,
+        })
     }
 
     /// Runs `work` in this namespace, on a thread that then ends; the runtime stays free however long the kernel takes.
@@ -268,6 +281,14 @@ impl UnmountedNetns {
         mount(Some(source.as_str()), path, None::<&str>, MsFlags::MS_BIND, None::<&str>)
             .map_err(|errno| step("mount a namespace on", path)(errno.into()))?;
         Ok(Netns { path: path.to_owned(), fd: self.fd })
+    }
+}
+
+fn open_file(path: &Path) -> Result<Option<OwnedFd>, NetnsError> {
+    match OpenOptions::new().read(true).custom_flags(OFlag::O_CLOEXEC.bits()).open(path) {
+        Ok(file) => Ok(Some(file.into())),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
+        Err(error) => Err(step("open", path)(error)),
     }
 }
 

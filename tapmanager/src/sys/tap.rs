@@ -27,6 +27,7 @@ const FLAGS: libc::c_int = libc::IFF_TAP | libc::IFF_NO_PI | libc::IFF_VNET_HDR;
 
 mod ioctl {
     nix::ioctl_write_ptr_bad!(set_iff, libc::TUNSETIFF, libc::ifreq);
+    nix::ioctl_read_bad!(get_iff, libc::TUNGETIFF, libc::ifreq);
     nix::ioctl_write_int_bad!(set_persist, libc::TUNSETPERSIST);
     nix::ioctl_write_int_bad!(set_owner, libc::TUNSETOWNER);
     nix::ioctl_write_ptr_bad!(set_vnet_header_len, libc::TUNSETVNETHDRSZ, libc::c_int);
@@ -95,9 +96,15 @@ pub(crate) fn create(name: &IfName, queues: u16) -> Result<(), TapError> {
 
 /// Opens the `queues` of a tap in this thread's namespace for a machine. One machine at a time has it: with several
 /// queues the kernel lets others have more of them, so the caller looks at the carrier first.
+///
+/// Attaching to a name that is not there makes a new, empty tap. Whether this is one is asked afterwards, when nobody can
+/// take the tap away any more: one of ours is persistent. A new one goes with its descriptor.
 pub(crate) fn open(name: &IfName, queues: u16) -> Result<Vec<OwnedFd>, TapError> {
     let open = |_| {
-        let device = open_existing(name, queues)?;
+        let device = open_any(name, queues)?;
+        if !is_persistent(&device, name)? {
+            return Err(TapError::Absent { name: name.clone() });
+        }
         // SAFETY: points to a number that outlives the call, on an open descriptor.
         unsafe { ioctl::set_vnet_header_len(device.as_raw_fd(), &VNET_HEADER_LEN) }
             .map_err(step("set the header size of", name))?;
@@ -130,11 +137,24 @@ pub(crate) fn remove(name: &IfName, queues: u16) -> Result<(), TapError> {
     Ok(())
 }
 
-/// Attaching to a name that is not there would make a new, empty tap: so it is looked for first.
+fn is_persistent(device: &File, name: &IfName) -> Result<bool, TapError> {
+    let mut said = request(None, 0);
+    // SAFETY: points to a whole ifreq that outlives the call, on an open descriptor.
+    unsafe { ioctl::get_iff(device.as_raw_fd(), &raw mut said) }.map_err(step("look at", name))?;
+    // SAFETY: the kernel has written the flags, and any bits are some.
+    let flags = unsafe { said.ifr_ifru.ifru_flags };
+    Ok(libc::c_int::from(flags) & libc::IFF_PERSIST != 0)
+}
+
+/// Looks for it first, so that none is made to be removed.
 fn open_existing(name: &IfName, queues: u16) -> Result<File, TapError> {
     if !exists(name) {
         return Err(TapError::Absent { name: name.clone() });
     }
+    open_any(name, queues)
+}
+
+fn open_any(name: &IfName, queues: u16) -> Result<File, TapError> {
     let device = open_device()?;
     attach(&device, name, flags(queues)).map_err(|errno| match errno {
         Errno::EBUSY => TapError::Busy { name: name.clone() },

@@ -51,6 +51,25 @@ fn packets_keep_their_borders_and_an_end_is_an_end() {
 }
 
 #[test]
+fn a_short_packet_is_received_if_it_is_there() {
+    let (a, b) = pair();
+    assert!(try_recv_short(b.as_fd(), 4).expect("no failure").is_none(), "nothing was sent");
+    let (pipe, _) = std::io::pipe().expect("pipe");
+    for bytes in [&b"four"[..], b"12345", b"1"] {
+        send(a.as_fd(), bytes, &[pipe.as_fd()]).expect("send");
+    }
+    let packet = try_recv_short(b.as_fd(), 4).expect("no failure").expect("there");
+    assert_eq!((packet.bytes.as_slice(), packet.fds.len()), (&b"four"[..], 1));
+    drop(packet);
+    let error = try_recv_short(b.as_fd(), 4).expect_err("longer");
+    assert!(matches!(error, WireError::TooLong { most: 4 }), "{error}");
+    assert_eq!(times_open(&pipe), 1, "a descriptor of the refused packet stayed open");
+    assert_eq!(try_recv_short(b.as_fd(), 4).expect("no failure").expect("there").bytes, b"1");
+    drop(a);
+    assert!(matches!(try_recv_short(b.as_fd(), 4), Err(WireError::Closed)));
+}
+
+#[test]
 fn an_over_long_packet_is_refused_and_leaks_nothing() {
     let (a, b) = pair();
     nix::sys::socket::setsockopt(&a, nix::sys::socket::sockopt::SndBufForce, &(8 << 20)).ok();

@@ -63,6 +63,38 @@ fn an_operation_stays_inside_and_no_thread_is_born_there() {
 }
 
 #[test]
+fn a_thread_that_is_there_does_the_work_itself() {
+    apart(async || {
+        let (here, pod) = (Netns::open(Path::new(OWN_NETNS)).expect("opened").expect("there"), Path::new(POD));
+        let pod = Netns::create(pod).expect("created");
+        let own = thread::current().id();
+        assert_eq!(here.inside(|| thread::current().id()).expect("here"), own);
+        assert_ne!(pod.inside(|| thread::current().id()).expect("entered"), own);
+        assert!(matches!(here.inside(|| panic!("on purpose")), Err::<(), _>(NetnsError::Panicked { .. })));
+    });
+}
+
+#[test]
+fn a_thread_stays_in_a_namespace_alone() {
+    apart(async || {
+        Netns::create(Path::new(POD)).expect("created");
+        fs::write("/run/netns/stale", "").expect("written");
+        let stay = |path: &str| {
+            let path = PathBuf::from(path);
+            thread::spawn(move || (Netns::stay(&path), inode(OWN_NETNS))).join().expect("ends")
+        };
+        let home = inode(OWN_NETNS);
+        let (stayed, place) = stay(POD);
+        assert!(stayed.expect("stays") && place == inode(POD));
+        let (none, place) = stay("/run/netns/none");
+        assert!(!none.expect("none") && place == home);
+        let (error, place) = stay("/run/netns/stale");
+        assert_eq!(error.expect_err("stale").to_string(), "`/run/netns/stale` is not a mounted network namespace");
+        assert_eq!(place, home);
+    });
+}
+
+#[test]
 fn work_that_panics_is_an_error_and_not_the_end() {
     apart(async || {
         let pod = Netns::create(Path::new(POD)).expect("created");
