@@ -6,8 +6,8 @@
 //!
 //! The steps are those of the CNI specification 1.1.0, sections 3 and 4. [`conf`] finds and reads networks. [`ask`]
 //! gives one command to one plugin, in the version that [`negotiate`] chooses. [`result`] reads the answer. [`cache`]
-//! stores it where other runtimes look for it. [`status`] asks plugins whether they are ready; [`failures`] says what that
-//! cannot tell.
+//! stores it where other runtimes look for it. [`turns`] has few plugins run at a time. [`status`] asks plugins whether they
+//! are ready; [`failures`] says what that cannot tell.
 //!
 //! The journal has the network and the result of each ADD, so that DEL gets what ADD used even if files have changed or
 //! the daemon was restarted in between; the cache is read if the journal has no result. Any number of pods may be
@@ -31,6 +31,7 @@ mod ready;
 mod result;
 mod status;
 mod survey;
+mod turns;
 mod version;
 
 use std::iter;
@@ -71,6 +72,7 @@ use conf::watch::ConfWatch;
 use failures::Failures;
 use negotiate::VersionCache;
 use ready::StatusCache;
+use turns::Turns;
 
 /// Where things are on the node.
 #[derive(Debug, Clone)]
@@ -97,6 +99,7 @@ pub(crate) struct Cni {
     /// For one command to one plugin.
     deadline: Duration,
     spawner: Spawner,
+    turns: Turns,
     spoken: VersionCache,
     ready: StatusCache,
     failures: Failures,
@@ -130,8 +133,9 @@ pub(crate) struct Added {
 // === impl Cni ===
 
 impl Cni {
-    /// A runtime that gives each plugin `deadline` for each command.
-    pub(crate) fn new(places: Places, deadline: Duration, spawner: Spawner) -> Self {
+    /// A runtime that gives each plugin `deadline` for each command, and has `at_once` work for pods at a time, or as many as
+    /// fit this machine.
+    pub(crate) fn new(places: Places, deadline: Duration, at_once: Option<u16>, spawner: Spawner) -> Self {
         Self {
             conf: Mutex::new(ConfWatch::new(places.conf_dir)),
             allowed: Allowed::new(&places.plugin_dirs),
@@ -140,6 +144,7 @@ impl Cni {
             instance: places.instance,
             deadline,
             spawner,
+            turns: Turns::new(at_once),
             spoken: VersionCache::default(),
             ready: StatusCache::new(),
             failures: Failures::default(),
@@ -276,7 +281,7 @@ impl Cni {
         off_reactor(move || multus::delegated(&dir, &pod, &main)).await.map_err(CniError::Multus)
     }
 
-    /// Wall time spent inside plugins, each from its start to its end, in microseconds.
+    /// Wall time spent on plugins, each from the wait for its turn to its end, in microseconds.
     pub(crate) fn plugin_micros(&self) -> u64 {
         self.plugin_micros.load(Ordering::Relaxed)
     }

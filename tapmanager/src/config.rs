@@ -19,6 +19,8 @@ const MAX_SOCKET_PATH: usize = 107;
 /// A pod's descriptors travel in one message, which has room for 253: those of 15 NICs, where a queue and its vhost-net
 /// are two.
 pub(crate) const MAX_QUEUES: u16 = 8;
+/// More than there are requests about pods at a time.
+const MAX_PLUGINS: u16 = 1024;
 /// Each takes some 100 KiB of the kernel's memory.
 const MAX_NETNS_POOL: u16 = 64;
 const HOUR: Duration = Duration::from_secs(3600);
@@ -48,6 +50,9 @@ pub struct Config {
     /// How long one CNI plugin may take, in seconds. Default 60.
     #[serde(rename = "cni_deadline_s", with = "seconds")]
     pub cni_deadline: Duration,
+    /// How many CNI plugins work for pods at a time. Default: four for each processor.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub plugins_at_once: Option<u16>,
     /// How long a token of the hand-off lives, in seconds. Default 120.
     #[serde(rename = "arm_ttl_s", with = "seconds")]
     pub arm_ttl: Duration,
@@ -173,6 +178,7 @@ impl Default for Config {
             cni_conf_dir: "/etc/cni/net.d".into(),
             cni_plugin_dirs: vec!["/opt/cni/bin".into(), "/usr/lib/cni".into()],
             cni_deadline: Duration::from_secs(60),
+            plugins_at_once: None,
             arm_ttl: Duration::from_secs(120),
             vmwrapper: "/usr/lib/virtlet/vmwrapper".into(),
             dhcp_lease: 24 * HOUR,
@@ -266,6 +272,9 @@ impl Config {
         }
         if !(1..=MAX_QUEUES).contains(&self.max_queues) {
             return refuse("max_queues", "is not between 1 and 8");
+        }
+        if self.plugins_at_once.is_some_and(|most| !(1..=MAX_PLUGINS).contains(&most)) {
+            return refuse("plugins_at_once", "is not between 1 and 1024");
         }
         if self.netns_pool > MAX_NETNS_POOL {
             return refuse("netns_pool", "is not between 0 and 64");

@@ -307,7 +307,7 @@ impl<W: World> Pods<W> {
         self.shared.operations.world.known_ready()
     }
 
-    /// Time spent in CNI plugins, in microseconds.
+    /// Time spent on CNI plugins, in microseconds.
     pub(crate) fn plugin_micros(&self) -> u64 {
         self.shared.operations.world.plugin_micros()
     }

@@ -1,4 +1,4 @@
-//! One command to one plugin: in which version, with which environment, and how long it may take.
+//! One command to one plugin: in which version, with which environment, when it is its turn, and how long it may take.
 //!
 //! Called by [`super`] for the commands of an attachment, by [`super::status`] and by [`super::collect`]. The process is
 //! [`super::plugin`]'s and [`super::exec`]'s.
@@ -125,7 +125,13 @@ impl Cni {
             spawner: &self.spawner,
             gate,
         };
-        let answer = plugin::ask(ask).await;
+        // Those that work for no pod are few, and the node's state hangs on them.
+        let answer = match (command, conf.get("name").and_then(Value::as_str)) {
+            (Command::Add | Command::Del | Command::Check, Some(network)) => {
+                self.turns.take(network, &plugin.kind, plugin::ask(ask)).await
+            }
+            _ => plugin::ask(ask).await,
+        };
         let micros = u64::try_from(started.elapsed().as_micros()).unwrap_or(u64::MAX);
         self.plugin_micros.fetch_add(micros, Ordering::Relaxed);
         answer

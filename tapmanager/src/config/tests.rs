@@ -34,6 +34,7 @@ fn every_key_takes_effect() {
         cni_conf_dir = "/c"
         cni_plugin_dirs = ["/p", "/q"]
         cni_deadline_s = 1
+        plugins_at_once = 1024
         arm_ttl_s = 3600
         vmwrapper = "/w"
         dhcp_lease_s = 4294967294
@@ -65,6 +66,7 @@ fn every_key_takes_effect() {
             cni_conf_dir: "/c".into(),
             cni_plugin_dirs: vec!["/p".into(), "/q".into()],
             cni_deadline: Duration::from_secs(1),
+            plugins_at_once: Some(1024),
             arm_ttl: Duration::from_secs(3600),
             vmwrapper: "/w".into(),
             dhcp_lease: Duration::from_secs(4_294_967_294),
@@ -104,6 +106,8 @@ fn refusals_name_the_key_and_the_line() {
         "cni_deadline_s = 0",
         "cni_deadline_s = 3601",
         "cni_deadline_s = \"1m\"",
+        "plugins_at_once = 0",
+        "plugins_at_once = 1025",
         "arm_ttl_s = 1.5",
         "dhcp_lease_s = 4294967295",
         "data_path = \"ovs\"",
@@ -154,7 +158,10 @@ fn the_document_has_every_key_with_its_default() {
     for key in rows.iter().flat_map(|(keys, _)| keys.split(", ")) {
         let bare = key.trim_matches('`');
         // These have no default.
-        assert!(defaults.contains_key(bare) || ["qemu_uid", "qemu_gid"].contains(&bare), "there is no key {key}");
+        assert!(
+            defaults.contains_key(bare) || ["qemu_uid", "qemu_gid", "plugins_at_once"].contains(&bare),
+            "there is no key {key}"
+        );
     }
 }
 

@@ -60,7 +60,7 @@ impl Kernel {
             instance: instance.to_string(),
         };
         Self {
-            cni: Arc::new(Cni::new(places, config.cni_deadline, spawner)),
+            cni: Arc::new(Cni::new(places, config.cni_deadline, config.plugins_at_once, spawner)),
             spares: NetnsPool::start(config.netns_pool),
             multus_dir: config.multus_dir.clone(),
             lease: config.dhcp_lease,

@@ -225,7 +225,7 @@ pub(crate) trait World: Send + Sync + 'static {
     fn ready(&self) -> impl Future<Output = Ready> + Send;
     /// The same from memory.
     fn known_ready(&self) -> Ready;
-    /// Time spent in CNI plugins since the start, in microseconds.
+    /// Time spent on CNI plugins since the start, waits for their turn included, in microseconds.
     fn plugin_micros(&self) -> u64;
     /// A line for each network whose last ADD failed.
     fn failed_adds(&self) -> Vec<String>;

@@ -78,7 +78,7 @@ impl Node {
             instance: "0123abcd".to_owned(),
         };
         let spawner = Spawner::in_process(&places.plugin_dirs, &self.dir.path().join("plugins.lock")).expect("spawner");
-        Cni::new(places, limit, spawner)
+        Cni::new(places, limit, None, spawner)
     }
 
     #[expect(clippy::unused_self, reason = "reads like the others")]

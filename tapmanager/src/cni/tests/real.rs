@@ -47,7 +47,7 @@ fn runtime(plugins: &Path) -> Cni {
         instance: "0123abcd".to_owned(),
     };
     let spawner = Spawner::in_process(&places.plugin_dirs, Path::new("/run/state/plugins.lock")).expect("spawner");
-    Cni::new(places, LONG, spawner)
+    Cni::new(places, LONG, None, spawner)
 }
 
 fn bridge(more: &Value, ipam: Value) -> Value {
