@@ -128,19 +128,23 @@ impl Sysfs {
         Ok(Some(VirtualFunction { addr, pf, number, driver }))
     }
 
-    /// The physical function that the device at `addr` says to be a part of; `None` if it is no virtual one, or not there.
-    /// Waits for nobody.
+    /// The physical function that the device at `addr` says to be a part of; `None` if it is no virtual one. Waits for nobody.
     ///
     /// # Errors
     /// See [`DiscoverError`].
     pub fn physfn(&self, addr: PciAddr) -> Result<Option<PciAddr>, DiscoverError> {
+        self.existing(addr)?;
+        self.part_of(addr)
+    }
+
+    fn part_of(&self, addr: PciAddr) -> Result<Option<PciAddr>, DiscoverError> {
         let path = self.device(addr).join("physfn");
         sysfs::link_name(&path)?.map(|pf| pci_addr(&path, &pf)).transpose()
     }
 
     /// The physical function of the virtual one at `addr`, and its number there.
     fn place(&self, addr: PciAddr) -> Result<Option<(PciAddr, u32)>, DiscoverError> {
-        let Some(pf) = self.physfn(addr)? else { return Ok(None) };
+        let Some(pf) = self.part_of(addr)? else { return Ok(None) };
         let number = self.number_of(pf, addr)?.ok_or(DiscoverError::Disowned { addr, pf })?;
         Ok(Some((pf, number)))
     }

@@ -145,6 +145,9 @@ fn a_claim_sees_what_a_device_is() {
     assert_eq!(kind(VF), Some(Function::Virtual { pf: addr(PF), number: 9 }));
     assert_eq!((kind(PF), kind("0000:00:01.0")), (Some(Function::Physical), Some(Function::Plain)));
     assert_eq!(kind("0000:00:02.0"), None);
+    let pf = |name| fixture.sysfs().physfn(addr(name));
+    assert_eq!((pf(VF).expect("readable"), pf(PF).expect("readable")), (Some(addr(PF)), None));
+    assert!(matches!(pf("0000:00:02.0"), Err(DiscoverError::NoDevice { .. })));
 }
 
 #[test]
