@@ -58,7 +58,7 @@ pub(super) fn rows(bed: &Bed, node: &mut Node) -> Result<Vec<Row>> {
     drop((ours, theirs, bare));
     pods.iter().chain([&other]).try_for_each(|pod| node.net.detach(pod))?;
     reconfigure(node, &wrapper)?;
-    Ok(vec![Row { name: "hand-off Get / bare C server", unit: "us", target: Some(1.5), pairs }])
+    Ok(vec![Row { name: "hand-off Get / bare C server", unit: "us", target: Some(1.3), pairs }])
 }
 
 fn client(bed: &Bed, socket: &Path) -> Result<Talker> {

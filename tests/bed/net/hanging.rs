@@ -3,6 +3,7 @@
 
 use std::fs;
 use std::os::unix::fs::{PermissionsExt as _, symlink};
+use std::thread::JoinHandle;
 use std::time::Duration;
 
 use anyhow::{Context as _, Result, ensure};
@@ -29,6 +30,7 @@ pub(super) const CASES: &[Case] = &[
         deadline: Duration::from_secs(480),
         run: at_a_restart,
     },
+    Case { name: "net::plugins_that_hang_take_no_turn_from_others", deadline: Duration::from_secs(480), run: one_turn },
     Case {
         name: "net::a_del_under_way_when_the_daemon_dies_takes_all_away",
         deadline: Duration::from_secs(480),
@@ -36,7 +38,8 @@ pub(super) const CASES: &[Case] = &[
     },
 ];
 
-fn at_a_restart(bed: &Bed) -> Result<()> {
+/// A node with one more network, `sticky`, whose plugin's DEL hangs while [`STUCK`] is there; and what there is on it.
+fn with_sticky(bed: &Bed, more: &str) -> Result<(NetNode, World)> {
     let plugins = bed.dir.join("plugins");
     fs::create_dir(&plugins)?;
     for plugin in ["bridge", "host-local", "loopback"] {
@@ -49,35 +52,66 @@ fn at_a_restart(bed: &Bed) -> Result<()> {
     fs::write(plugins.join("sticky"), sticky)?;
     fs::set_permissions(plugins.join("sticky"), fs::Permissions::from_mode(0o755))?;
     let mut conflist = Network::BRIDGE.conflist();
-    let mut node = NetNode::configured(bed, &conflist.to_string(), &plugins, LONG)?;
+    let node = NetNode::configured(bed, &conflist.to_string(), &plugins, more)?;
     (conflist["name"], conflist["plugins"][0]["type"]) = ("sticky".into(), "sticky".into());
     fs::write("/etc/cni/net.d/20-sticky.conflist", conflist.to_string())?;
     // What plugins make once and for all is there before anything is counted.
-    let before = {
-        let warm = pod_id(0)?;
-        for ask in [attach(&warm), on_sticky(&warm)] {
-            node.attach_as(ask)?;
-            node.detach(&warm)?;
-        }
-        World::settled()?
-    };
-    let stuck: Vec<PodId> = (1..=HANGING).map(pod_id).collect::<Result<_>>()?;
-    for pod in &stuck {
+    let warm = pod_id(0)?;
+    for ask in [attach(&warm), on_sticky(&warm)] {
+        node.attach_as(ask)?;
+        node.detach(&warm)?;
+    }
+    Ok((node, World::settled()?))
+}
+
+/// Pods on `sticky`.
+fn on_record(node: &NetNode) -> Result<Vec<PodId>> {
+    let pods: Vec<PodId> = (1..=HANGING).map(pod_id).collect::<Result<_>>()?;
+    for pod in &pods {
         node.attach_as(on_sticky(pod))?;
     }
+    Ok(pods)
+}
+
+/// Detaches them, and waits until the plugin of each hangs. Each answer is whether that went well.
+fn hang(node: &NetNode, pods: &[PodId]) -> Result<Vec<JoinHandle<bool>>> {
+    fs::create_dir(STUCK)?;
+    let detaches = pods.iter().map(|pod| {
+        let (taps, pod) = ((**node).clone(), pod.clone());
+        std::thread::spawn(move || taps.detach(&pod).is_ok())
+    });
+    let detaches = detaches.collect();
+    // From then on it is on record that they are on their way out.
+    let all_hang = || Ok((fs::read_dir(STUCK)?.count() == pods.len()).then_some(()));
+    wait_for("all of them to hang", GRACE, all_hang)?;
+    Ok(detaches)
+}
+
+/// With one turn for all plugins of the node.
+fn one_turn(bed: &Bed) -> Result<()> {
+    let (node, before) = with_sticky(bed, &format!("{LONG}\nplugins_at_once = 1"))?;
+    let stuck = on_record(&node)?;
+    let detaches = hang(&node, &stuck)?;
+    let other = pod_id(100)?;
+    node.attach(&other).context("another pod meanwhile")?;
+    node.detach(&other).context("another pod meanwhile")?;
+    ensure!(!detaches.iter().any(JoinHandle::is_finished), "some do not hang any more");
+    // At once, whoever is about to write into it.
+    fs::rename(STUCK, FREED)?;
+    for detach in detaches {
+        ensure!(detach.join().unwrap_or(false), "a Detach failed whose plugin only took long");
+    }
+    ensure!(node.pods()?.is_empty(), "pods are left");
+    fs::remove_dir_all(FREED)?;
+    before.assert_same_but(|thing| thing.starts_with("process "))
+}
+
+fn at_a_restart(bed: &Bed) -> Result<()> {
+    let (mut node, before) = with_sticky(bed, LONG)?;
+    let stuck = on_record(&node)?;
     let running = pod_id(100)?;
     let net = node.attach(&running)?;
-    fs::create_dir(STUCK)?;
-    let detaches: Vec<_> = stuck
-        .iter()
-        .map(|pod| {
-            let (taps, pod) = ((*node).clone(), pod.clone());
-            std::thread::spawn(move || taps.detach(&pod).is_ok())
-        })
-        .collect();
-    // From then on it is on record that they are on their way out.
-    let all_hang = || Ok((fs::read_dir(STUCK)?.count() == stuck.len()).then_some(()));
-    wait_for("all of them to hang", GRACE, all_hang)?;
+    let detaches = hang(&node, &stuck)?;
 
     node.tapmanager.kill9()?;
     for detach in detaches {
