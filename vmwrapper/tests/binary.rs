@@ -176,7 +176,7 @@ fn answers_that_are_not_of_the_protocol() {
     for (packet, why) in [
         (&b"hello\xff"[..], "message is not of the tap protocol: expected value at line 1 column 1"),
         (b"{}", "message is not of the tap protocol: missing field `v`"),
-        (br#"{"v":1,"x":[]}"#, "peer speaks tap protocol 1, this program speaks 3 to 4; install one release of both"),
+        (br#"{"v":1,"x":[]}"#, "peer speaks tap protocol 1, this program speaks 3 to 5; install one release of both"),
         (br#"{"v":3,"fds":1,"body":{"ok":{"nics":{"nics":[]}}}}"#, "message announces 1 descriptors, 0 came"),
         (br#"{"v":3,"fds":0,"body":{"ok":{"nics":{"nics":[{"mac":"02:00:00:00:00:01\",\"x\":\"","mtu":1,"queues":1}]}}}}"#, "is not six pairs of hex digits joined by colons"),
     ] {

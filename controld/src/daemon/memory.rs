@@ -54,7 +54,7 @@ mod tests {
 
     const SESSIONS: usize = 12;
     const MIB: u64 = 1 << 20;
-    const PIECE: [u8; 64 << 10] = [7; 64 << 10];
+    static PIECE: [u8; 64 << 10] = [7; 64 << 10];
     const DEADLINE: Duration = Duration::from_secs(60);
 
     /// Never reads.

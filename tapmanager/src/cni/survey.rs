@@ -189,8 +189,8 @@ mod tests {
         let of_its_own = r#"{"type": "bridge", "ipam": {"type": "host-local", "dataDir": "/srv/leases"}}"#;
         let [one, other] = ["/var/lib/cni/networks/net", "/srv/leases/net"].map(PathBuf::from);
         assert_eq!(told(&format!("{usual}, {of_its_own}, {usual}")), [one, other]);
-        assert_eq!(told(r#"{"type": "ptp", "ipam": {"type": "dhcp", "dataDir": "/x"}}"#), [PathBuf::new(); 0]);
-        assert_eq!(told(r#"{"type": "daemons", "ipam": {"type": "host-local"}}"#), [PathBuf::new(); 0]);
+        assert!(told(r#"{"type": "ptp", "ipam": {"type": "dhcp", "dataDir": "/x"}}"#).is_empty());
+        assert!(told(r#"{"type": "daemons", "ipam": {"type": "host-local"}}"#).is_empty());
     }
 
     #[test]

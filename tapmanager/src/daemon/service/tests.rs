@@ -17,7 +17,7 @@ use super::super::sockets::{Control, HandOff, MAX_LASTING};
 use super::*;
 use crate::cni::{Leftover, Writer};
 use crate::faults::Faults;
-use crate::handoff::Handler as _;
+use crate::handoff::{Handler as _, Served};
 use crate::journal::Journal;
 use crate::pod::Operations;
 use crate::pod::tests::fake::Fake;
@@ -83,8 +83,11 @@ impl House {
 
     fn get_by(&self, peer: &Peer, token: Token) -> Result<(HandoffReply, usize), ErrorBody> {
         let request = encode_request(&HandoffRequest::Get { token }).expect("encodes");
-        let answer = self.handoff.answer(peer, &request, 0).answer;
+        let Served { answer, pod } = self.handoff.answer(&request, 0);
         let fds = answer.fds.len();
+        if let Some(pod) = pod {
+            self.handoff.handed_off(pod, peer, fds);
+        }
         decode_reply(&answer.bytes, fds).expect("protocol").map(|reply| (reply, fds))
     }
 
@@ -276,7 +279,7 @@ async fn what_is_no_request_is_refused_and_ends_the_connection() {
     ];
     for (bytes, fds, code) in bad {
         let text = String::from_utf8_lossy(&bytes[..bytes.len().min(60)]).into_owned();
-        for answer in [house.control.answer(bytes, fds).await, house.handoff.answer(&me(QEMU.uid), bytes, fds).answer] {
+        for answer in [house.control.answer(bytes, fds).await, house.handoff.answer(bytes, fds).answer] {
             assert!(answer.last, "{text}");
             let error = decode_reply::<()>(&answer.bytes, 0).expect("protocol").expect_err("refusal");
             assert_eq!(error.code, code, "{text}");
@@ -285,7 +288,7 @@ async fn what_is_no_request_is_refused_and_ends_the_connection() {
     // Requests of the one socket mean nothing on the other.
     let get = encode_request(&HandoffRequest::Get { token: Token::from_random([1; 16]) }).expect("encodes");
     assert!(house.control.answer(&get, 0).await.last);
-    assert!(house.handoff.answer(&me(QEMU.uid), &encode_request(&Request::Status).expect("encodes"), 0).answer.last);
+    assert!(house.handoff.answer(&encode_request(&Request::Status).expect("encodes"), 0).answer.last);
 }
 
 #[tokio::test]
