@@ -8,9 +8,10 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use anyhow::{Context as _, Result, bail, ensure};
+use sha2::{Digest as _, Sha256};
 
 use crate::case::Bed;
-use crate::command::{command, run, sh};
+use crate::command::{command, run};
 use crate::daemon::Daemon;
 use crate::wait::wait_for;
 
@@ -77,12 +78,8 @@ impl Libvirt {
 /// # Errors
 /// When libvirtd has not asked the emulator, or a file cannot be written.
 pub fn answered_for(wrapper: &Path) -> Result<()> {
-    let file = |program: &str| -> Result<PathBuf> {
-        let said = sh(&format!("printf %s {program} | sha256sum"))?;
-        let named = said.split(' ').next().context("no digest")?;
-        Ok(Path::new(ANSWERS).join(format!("{named}.xml")))
-    };
-    let told = fs::read_to_string(file(EMULATOR)?).context("libvirtd has asked no emulator")?;
+    let file = |program: &str| Path::new(ANSWERS).join(format!("{:x}.xml", Sha256::digest(program)));
+    let told = fs::read_to_string(file(EMULATOR)).context("libvirtd has asked no emulator")?;
     let change = |path: &str| -> io::Result<i64> { Ok(fs::metadata(path)?.ctime()) };
     let wrapper = wrapper.to_str().context("a path that is no text")?;
     let (before, now) = (change(EMULATOR)?, change(wrapper)?);
@@ -93,7 +90,7 @@ pub fn answered_for(wrapper: &Path) -> Result<()> {
         ensure!(told.contains(&was), "libvirt's cache has another form: no `{was}`");
         Ok(told.replacen(&was, &format!("<{element}>{is}</{element}>"), 1))
     })?;
-    Ok(fs::write(file(wrapper)?, of_wrapper)?)
+    Ok(fs::write(file(wrapper), of_wrapper)?)
 }
 
 /// For the next case, beside the bed's program: to ask an emulator takes as long as a guest's boot. libvirtd asks again where an
