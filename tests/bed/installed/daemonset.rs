@@ -12,8 +12,8 @@ use tests::pages::block;
 
 use super::kubeadm::{NODE, PAGE, away, furnish, join, keep_out, pod};
 use super::node::{
-    ANSWER, BELONGINGS, CONFIGURED, POD_DEADLINE, PROCESS, TOOL_DEADLINE, as_before, configure, explained, no_denials,
-    no_errors,
+    ANSWER, BELONGINGS, CHAINS, CONFIGURED, POD_DEADLINE, PROCESS, TOOL_DEADLINE, as_before, configure, explained,
+    no_denials, no_errors,
 };
 
 /// Warm, on two processors that nobody else uses, three and a half minutes.
@@ -33,13 +33,15 @@ fn run(bed: &Bed) -> Result<()> {
     let mut plane = Plane::start(bed)?;
     let (image, newer) = (Image::build(bed, "1.0")?, Image::build_newer(bed, "1.1")?);
     explained(Machine::boot_on(bed, Debian::Twelve, LINK)?, |machine| {
-        let before = machine.run(BELONGINGS, TOOL_DEADLINE)?;
+        let mut before = machine.run(BELONGINGS, TOOL_DEADLINE)?;
         furnish(machine, bed)?;
         containers(machine, bed, &image)?;
         lacking(machine, &image)?;
         worker(&mut plane, machine)?;
         install(&mut plane, machine, &image)?;
         leave(&mut plane, machine)?;
+        // Those of containerd's pods are not ours: on a busy machine the chain of one was left, by its id, after `kubeadm reset` had ended it.
+        before += &machine.run(CHAINS, TOOL_DEADLINE)?;
 
         configure(machine, bed)?;
         keep_out(&mut plane)?;

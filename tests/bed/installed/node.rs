@@ -251,6 +251,9 @@ pub(super) fn no_denials(machine: &mut Machine) -> Result<()> {
     Ok(())
 }
 
+/// The firewall's, by which `bridge` hides pods' addresses.
+pub(super) const CHAINS: &str = "iptables-save 2>/dev/null | grep CNI- || :";
+
 /// What may be left of us: files, links, namespaces, units, definitions of VMs, and what plugins keep. What libvirt has left of
 /// a VM that the reboot cut off is libvirt's.
 pub(super) const BELONGINGS: &str = "find / -xdev \\( -name '*virtlet*' -o -name 'controld*' -o -name 'tapmanager*' -o -name vmwrapper -o -name fswrapper \\) \
