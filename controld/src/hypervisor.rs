@@ -145,6 +145,8 @@ struct Shared {
     start_deadline: Duration,
     presses: Presses,
     policy: Policy,
+    /// Who asks what the emulator can do: libvirt works that out once for all, and meanwhile each who asks would keep others from their turn.
+    offering: tokio::sync::Mutex<()>,
 }
 
 /// vmwrapper's own word on why a machine did not start.
@@ -178,7 +180,15 @@ impl Hypervisor {
         let keeper = Keeper { uri: uri.to_owned(), link, wanted: wanted.clone(), events: sender };
         tokio::spawn(keeper.run());
         let (presses, policy) = (Presses::default(), Policy::default());
-        let shared = Shared { uri: uri.to_owned(), link: seen, wanted, start_deadline, presses, policy };
+        let shared = Shared {
+            uri: uri.to_owned(),
+            link: seen,
+            wanted,
+            start_deadline,
+            presses,
+            policy,
+            offering: tokio::sync::Mutex::default(),
+        };
         let hypervisor = Self { shared: Arc::new(shared) };
         (hypervisor, events)
     }

@@ -3,21 +3,33 @@
 
 use std::path::Path;
 use std::sync::Arc;
+use std::time::Duration;
 
 use common::{Reason, off_reactor};
 use proto::tap::ProcessId;
-use vmspec::error::{Error, Result};
+use vmspec::error::{Error, Kind, Result};
 
 use crate::container::uses::Uses;
 use crate::hypervisor::process::STATUS_DIR;
 use crate::model::Container;
 
+/// How long tapmanager may take to tell it, from its memory. The machine runs by then, and libvirt's file does as a rule.
+const TOLD_WITHIN: Duration = Duration::from_secs(5);
+
 /// Asks tapmanager for the process of a machine that was started, for all who look at it later.
 ///
 /// # Errors
-/// When tapmanager does not answer, or is of a release that does not know.
+/// When tapmanager does not answer soon, or is of a release that does not know.
 pub(in crate::container) async fn learn(uses: &Uses, container: &Container) -> Result<()> {
-    if let Some(process) = uses.tap.machine(container.sandbox.clone()).await? {
+    let late = |_elapsed| {
+        let within = TOLD_WITHIN.as_secs();
+        Error::new(
+            Kind::Deadline,
+            format!("tapmanager did not tell which process took the pod's NICs within {within} s"),
+        )
+    };
+    let told = tokio::time::timeout(TOLD_WITHIN, uses.tap.machine(container.sandbox.clone())).await.map_err(late)?;
+    if let Some(process) = told? {
         uses.processes.tell(container.machine.id.uuid(), process);
     }
     Ok(())
@@ -63,10 +75,8 @@ fn unfound(told: Option<ProcessId>, untold: Option<Error>, dir: &Path, domain: &
 mod tests {
     use std::fs;
 
-    use common::Chain;
-    use vmspec::error::Kind;
-
     use super::*;
+    use common::Chain;
 
     #[test]
     fn an_error_says_what_was_looked_for_and_where() {

@@ -11,8 +11,7 @@ use super::{Hypervisor, meaning};
 
 pub(super) const QUICK_DEADLINE: Duration = Duration::from_secs(15);
 pub(super) const DEFINE_DEADLINE: Duration = Duration::from_secs(30);
-/// libvirt starts an emulator that it does not know twice, and answers others who ask meanwhile after that: where a node has just booted and
-/// all its pods start, most of a minute. kubelet waits two for `CreateContainer`.
+/// libvirt starts an emulator that it does not know twice: where a node has just booted and all its pods start, that takes most of a minute. kubelet waits two for `CreateContainer`.
 pub(super) const OFFER_DEADLINE: Duration = Duration::from_secs(90);
 /// How long a call waits for its turn behind others.
 const TURN_DEADLINE: Duration = Duration::from_secs(30);
@@ -22,8 +21,8 @@ const CONNECTION_DEADLINE: Duration = Duration::from_secs(5);
 /// A call that had no turn.
 #[derive(Debug, thiserror::Error)]
 #[error("libvirt was busy with calls about other machines for {} s; see its log", deadline.as_secs())]
-struct Busy {
-    deadline: Duration,
+pub(super) struct Busy {
+    pub(super) deadline: Duration,
 }
 
 /// A call that did not end.

@@ -10,7 +10,7 @@ use vmspec::plan::MachineType;
 use vmspec::{Accelerator, Offer};
 
 use super::Hypervisor;
-use super::calls::{OFFER_DEADLINE, QUICK_DEADLINE};
+use super::calls::{Busy, OFFER_DEADLINE, QUICK_DEADLINE};
 use super::ffi::{Connection, INVALID_ARG, LibvirtError};
 
 impl Hypervisor {
@@ -30,7 +30,11 @@ impl Hypervisor {
             Err(error) if error.code == INVALID_ARG => Ok(Err(error)),
             told => told.map(Ok),
         };
-        let answered = self.call("tell what the emulator can do", OFFER_DEADLINE, ask).await;
+        let what = "tell what the emulator can do";
+        let late =
+            |_elapsed| Error::because(Kind::Deadline, format!("failed to {what}"), Busy { deadline: OFFER_DEADLINE });
+        let _one = tokio::time::timeout(OFFER_DEADLINE, self.shared.offering.lock()).await.map_err(late)?;
+        let answered = self.call(what, OFFER_DEADLINE, ask).await;
         self.shared.policy.hear_probe(&answered);
         let told = match answered? {
             Ok(told) => told,

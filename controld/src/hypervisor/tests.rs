@@ -12,6 +12,7 @@ fn hypervisor(link: Link) -> (Hypervisor, watch::Sender<Link>) {
         start_deadline: Duration::ZERO,
         presses: Presses::default(),
         policy: Policy::default(),
+        offering: tokio::sync::Mutex::default(),
     };
     (Hypervisor { shared: Arc::new(shared) }, sender)
 }

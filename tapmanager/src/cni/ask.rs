@@ -113,7 +113,6 @@ impl Cni {
         env: &Env,
         conf: &Map<String, Value>,
     ) -> Result<Option<Value>, PluginError> {
-        let started = Instant::now();
         let limit = if command == Command::Status { self.deadline.min(STATUS_WITHIN) } else { self.deadline };
         let ask = Ask {
             command,
@@ -125,16 +124,21 @@ impl Cni {
             spawner: &self.spawner,
             gate,
         };
-        // Those that work for no pod are few, and the node's state hangs on them.
-        let answer = match (command, conf.get("name").and_then(Value::as_str)) {
-            (Command::Add | Command::Del | Command::Check, Some(network)) => {
-                self.turns.take(network, &plugin.kind, plugin::ask(ask)).await
-            }
-            _ => plugin::ask(ask).await,
+        // Without the wait for its turn.
+        let run = async {
+            let started = Instant::now();
+            let answer = plugin::ask(ask).await;
+            let micros = u64::try_from(started.elapsed().as_micros()).unwrap_or(u64::MAX);
+            self.plugin_micros.fetch_add(micros, Ordering::Relaxed);
+            answer
         };
-        let micros = u64::try_from(started.elapsed().as_micros()).unwrap_or(u64::MAX);
-        self.plugin_micros.fetch_add(micros, Ordering::Relaxed);
-        answer
+        // Those that work for no pod are few, and the node's state hangs on them.
+        match (command, conf.get("name").and_then(Value::as_str)) {
+            (Command::Add | Command::Del | Command::Check, Some(network)) => {
+                self.turns.take(network, &plugin.kind, command.as_str(), run).await
+            }
+            _ => run.await,
+        }
     }
 
     /// What all commands have in common.

@@ -26,8 +26,8 @@ const LASTS: Duration = Duration::from_secs(2);
 /// Plugins at a time, for each processor: they also wait for the kernel, while others can work.
 const FOR_EACH_PROCESSOR: usize = 4;
 
-/// A network and the kind of one of its plugins.
-type Plugin = (String, String);
+/// A network, the kind of one of its plugins, and the command: an ADD may hang where a DEL is quick.
+type Plugin = (String, String, &'static str);
 
 #[derive(Debug)]
 pub(super) struct Turns {
@@ -46,9 +46,15 @@ impl Turns {
         Self { free: Semaphore::new(at_once), slow: watch::Sender::new(BTreeSet::new()) }
     }
 
-    /// Does `work`, a run of the plugin `kind` for `network`, when it is its turn.
-    pub(super) async fn take<T>(&self, network: &str, kind: &str, work: impl Future<Output = T>) -> T {
-        let plugin = (network.to_owned(), kind.to_owned());
+    /// Does `work`, a run of the plugin `kind` for `network` on `command`, when it is its turn.
+    pub(super) async fn take<T>(
+        &self,
+        network: &str,
+        kind: &str,
+        command: &'static str,
+        work: impl Future<Output = T>,
+    ) -> T {
+        let plugin = (network.to_owned(), kind.to_owned(), command);
         let turn = self.wait_for(&plugin).await;
         let mut work = pin!(work);
         let in_time = timeout(LASTS, &mut work).await;
@@ -103,6 +109,10 @@ mod tests {
 
         /// Asks for a run of `network`'s plugin that takes so long.
         async fn ask(&mut self, network: &'static str, takes: Duration) {
+            self.ask_to("ADD", network, takes).await;
+        }
+
+        async fn ask_to(&mut self, command: &'static str, network: &'static str, takes: Duration) {
             let (turns, log, begun) = (Arc::clone(&self.turns), Arc::clone(&self.log), self.begun);
             self.runs.spawn(async move {
                 let work = async {
@@ -110,7 +120,7 @@ mod tests {
                     sleep(takes).await;
                     (started, begun.elapsed())
                 };
-                let (started, ended) = turns.take(network, "bridge", work).await;
+                let (started, ended) = turns.take(network, "bridge", command, work).await;
                 log.lock().expect("lock").push((network.to_owned(), started, ended));
             });
             // It joins the queue before the next is asked for.
@@ -177,10 +187,23 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
+    async fn a_quick_del_does_not_hide_that_adds_hang() {
+        let mut bed = Bed::new(1);
+        bed.ask("hangs", HANGS).await;
+        sleep(LASTS + QUICK).await;
+        bed.ask_to("DEL", "hangs", QUICK).await;
+        sleep(QUICK * 2).await;
+        let begun = bed.begun.elapsed();
+        bed.ask("hangs", HANGS).await;
+        bed.ask("works", QUICK).await;
+        assert_eq!(began(&bed.done().await, "works"), [begun.as_millis()], "no ADD that hangs took the turn again");
+    }
+
+    #[tokio::test(start_paused = true)]
     async fn whoever_gives_up_waiting_leaves_the_queue() {
         let mut bed = Bed::new(1);
         bed.ask("works", QUICK).await;
-        let given_up = timeout(QUICK / 2, bed.turns.take("other", "bridge", async {})).await;
+        let given_up = timeout(QUICK / 2, bed.turns.take("other", "bridge", "ADD", async {})).await;
         assert!(given_up.is_err());
         bed.ask("last", QUICK).await;
         assert_eq!(began(&bed.done().await, "last"), [QUICK.as_millis()]);

@@ -139,6 +139,8 @@ impl<W: World> Service<W> {
         })?;
         let mut random = [0; 16];
         (&self.random).read_exact(&mut random).map_err(|error| no_random(&error))?;
+        // The next to come is another one.
+        self.machines().remove(&pod);
         debug!("armed");
         Ok(Reply::Armed { token: self.tokens().arm(pod, random, Instant::now()), hostdevs })
     }
@@ -186,11 +188,11 @@ impl<W: World> Service<W> {
     /// Keeps which process took the pod's descriptors. Of pods that are on record no more, nothing is kept either.
     pub(super) fn note_machine(&self, pod: PodId, process: Option<ProcessId>) {
         let mut machines = self.machines();
-        machines.retain(|pod, _| self.pods.view(pod).is_some());
         match process {
             Some(process) => drop(machines.insert(pod, process)),
             None => drop(machines.remove(&pod)),
         }
+        machines.retain(|pod, _| self.pods.view(pod).is_some());
     }
 
     fn machines(&self) -> MutexGuard<'_, BTreeMap<PodId, ProcessId>> {

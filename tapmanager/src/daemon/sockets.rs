@@ -151,8 +151,10 @@ impl<W: World> handoff::Handler for HandOff<W> {
     }
 
     fn handed_off(&self, pod: PodId, peer: &Peer, fds: usize) {
-        self.0.pods().span(&pod).in_scope(|| info!(fds, "descriptors handed off"));
+        let span = self.0.pods().span(&pod);
         self.0.note_machine(pod, peer.process());
+        // Whoever writes the log may block.
+        span.in_scope(|| info!(fds, "descriptors handed off"));
     }
 }
 

@@ -2,7 +2,8 @@
 //! before 1.10.0 give none back by GC. Each is one that no other pod gets.
 //!
 //! The plugin has a directory for each network, and in it a file for each address, which begins with the id that its ADD had. Other
-//! runtimes may use the same networks, so only ids as controld makes them are judged: `vm` and 62 hex digits.
+//! runtimes may use the same networks, so only ids as controld makes them are judged: `vm` and 62 hex digits. A pod whose record was lost may
+//! still run in the namespace that tapmanager made for it: its addresses are in use.
 
 use std::collections::BTreeSet;
 use std::net::IpAddr;
@@ -13,6 +14,8 @@ use super::finding::Finding;
 use super::host::{Host, HostError};
 
 const CHECK: &str = "cni.leases";
+/// Where tapmanager keeps pods' network namespaces, unless its `netns_dir` says otherwise.
+const NAMESPACES: &str = "/run/netns";
 /// Addresses of one network that are told.
 const TOLD: usize = 5;
 
@@ -23,7 +26,10 @@ pub(super) fn look(host: &Host, facts: &Facts) -> Finding {
     };
     let dirs: BTreeSet<_> = networks.iter().flat_map(|network| network.leases.as_slice()).collect();
     if dirs.is_empty() {
-        return Finding::ok(CHECK, "no network has its addresses from `host-local`");
+        return Finding::ok(
+            CHECK,
+            "no network's configuration names `host-local`; those that delegate are not looked at",
+        );
     }
     let on_record = match &facts.pods {
         Ok(on_record) => on_record,
@@ -48,6 +54,8 @@ pub(super) fn look(host: &Host, facts: &Facts) -> Finding {
 /// The addresses in `dir` that are kept for sandboxes of a controld which are on no record.
 fn left(host: &Host, dir: &Path, on_record: &OnRecord) -> Result<BTreeSet<IpAddr>, HostError> {
     let mut left = BTreeSet::new();
+    let namespaces = host.names(NAMESPACES)?;
+    let is_kept = |id: &str| namespaces.iter().any(|name| name.ends_with(id));
     for name in host.names(dir)? {
         let Ok(address) = name.parse::<IpAddr>() else { continue };
         let file = dir.join(name);
@@ -55,7 +63,7 @@ fn left(host: &Host, dir: &Path, on_record: &OnRecord) -> Result<BTreeSet<IpAddr
         let id = text.lines().next().unwrap_or_default().trim();
         // Of a pod that came after the others were asked for.
         let is_new = host.modified(&file)?.is_none_or(|modified| modified >= on_record.asked);
-        if is_sandbox(id) && !is_new && !on_record.pods.iter().any(|pod| pod.pod == id) {
+        if is_sandbox(id) && !is_new && !is_kept(id) && !on_record.pods.iter().any(|pod| pod.pod == id) {
             left.insert(address);
         }
     }
@@ -110,6 +118,9 @@ mod tests {
             (format!("{dir}/10.0.0.2"), lease(&id('a'))),
             (format!("{dir}/10.0.0.3"), lease(&id('b'))),
             (format!("{dir}/fd00::3"), lease(&id('b'))),
+            // Of one whose namespace is kept.
+            (format!("{dir}/10.0.0.7"), lease(&id('e'))),
+            (format!("run/netns/virtlet-0123abcd-{}", id('e')), String::new()),
             // Of another runtime's pods, and of none.
             (format!("{dir}/10.0.0.4"), lease(&"c".repeat(64))),
             (format!("{dir}/10.0.0.5"), lease("vm1")),
@@ -145,6 +156,9 @@ mod tests {
         let found = look(&host, &Facts { pods: Err(silent), ..later() });
         assert!(found.state == State::Warning && found.seen.contains("no daemon"), "{found:?}");
         let found = look(&host, &facts());
-        assert_eq!((found.state, found.seen.as_str()), (State::Ok, "no network has its addresses from `host-local`"));
+        assert_eq!(
+            (found.state, found.seen.as_str()),
+            (State::Ok, "no network's configuration names `host-local`; those that delegate are not looked at")
+        );
     }
 }
