@@ -11,7 +11,8 @@ use super::{Hypervisor, meaning};
 
 pub(super) const QUICK_DEADLINE: Duration = Duration::from_secs(15);
 pub(super) const DEFINE_DEADLINE: Duration = Duration::from_secs(30);
-/// libvirt starts an emulator that it does not know twice: where a node has just booted and all its pods start, that takes most of a minute. kubelet waits two for `CreateContainer`.
+/// libvirt starts an emulator that it does not know twice: where a node has just booted and all its pods start, that takes most of a
+/// minute. kubelet waits two for `CreateContainer`.
 pub(super) const OFFER_DEADLINE: Duration = Duration::from_secs(90);
 /// How long a call waits for its turn behind others.
 const TURN_DEADLINE: Duration = Duration::from_secs(30);

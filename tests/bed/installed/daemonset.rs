@@ -41,7 +41,7 @@ fn run(bed: &Bed) -> Result<()> {
         install(&mut plane, machine, &image)?;
         leave(&mut plane, machine)?;
         // Those of containerd's pods are not ours: on a busy machine the chain of one was left, by its id, after `kubeadm reset` had ended it.
-        before += &machine.run(CHAINS, TOOL_DEADLINE)?;
+        before = format!("{before}\n{}", machine.run(CHAINS, TOOL_DEADLINE)?);
 
         configure(machine, bed)?;
         keep_out(&mut plane)?;

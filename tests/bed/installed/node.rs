@@ -132,12 +132,20 @@ fn ends(machine: &mut Machine, before: &str) -> Result<()> {
 /// What there is of us is what there was.
 pub(super) fn as_before(machine: &mut Machine, before: &str) -> Result<()> {
     let after = machine.run(BELONGINGS, TOOL_DEADLINE)?;
-    let without = |all: &str, others: &str| -> Vec<String> {
-        all.lines().filter(|line| !others.lines().any(|other| other == *line)).map(str::to_owned).collect()
-    };
     let (left, gone) = (without(&after, before), without(before, &after));
     ensure!(left.is_empty() && gone.is_empty(), "after the purge there is also {left:?}, and not {gone:?}");
     Ok(())
+}
+
+/// The lines of `all`, but each of `others` once.
+fn without<'a>(all: &'a str, others: &str) -> Vec<&'a str> {
+    let mut lines: Vec<_> = all.lines().filter(|line| !line.is_empty()).collect();
+    for other in others.lines() {
+        if let Some(at) = lines.iter().position(|line| *line == other) {
+            lines.remove(at);
+        }
+    }
+    lines
 }
 
 /// systemd reads its units anew while kubelet looks at the pod: its cgroups have what they had, and the pod is as it was.

@@ -164,6 +164,6 @@ pub struct ServerStatus {
     pub recovering: u64,
     /// Tokens handed in that were unknown, used or lapsed, or came from the wrong peer.
     pub tokens_refused: u64,
-    /// Time spent inside CNI plugin processes, and waiting for their turn, since the start, in microseconds.
+    /// Time spent inside CNI plugin processes since the start, in microseconds.
     pub plugin_micros: u64,
 }
