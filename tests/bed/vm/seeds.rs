@@ -313,7 +313,11 @@ fn wait_cloud_init(bed: &Bed, vm: &Vm) -> Result<()> {
     let said = exec(bed, vm, "cat /run/cloud-init/result.json")?.stdout;
     let result: Value = serde_json::from_str(&said).with_context(|| said.clone())?;
     ensure!(result["v1"]["errors"] == json!([]), "cloud-init has failed: {said}");
-    Ok(())
+    // What is `nofail` may come after all else of a boot.
+    wait_guest("end of the guest's boot", CLOUD_DEADLINE, || {
+        let state = exec(bed, vm, "systemctl is-system-running")?.stdout;
+        Ok(["running", "degraded"].contains(&state.trim_end()).then_some(()))
+    })
 }
 
 /// A guest without our agent, with all that there is.

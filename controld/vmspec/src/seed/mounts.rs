@@ -22,9 +22,10 @@ const HARMLESS: &str = "nosuid,nodev";
 const MKDIR: &str = ",X-mount.mkdir";
 /// A share that is not there must not keep the guest from booting, which systemd otherwise has it do for 90 s.
 const PATIENCE: &str = "nofail,x-systemd.device-timeout=10s";
-/// The same of a disk, which is there: a busy guest that is emulated has been seen to take 10 s from its boot to udev's link, and then
-/// had no mount at all. What is `nofail` holds up nothing that does not ask for it.
-const DISK_PATIENCE: &str = "nofail,x-systemd.device-timeout=90s";
+/// The same of a disk, which is there, however late udev's link to it: systemd gives up after 90 s, counted from the start of the boot,
+/// and then there is no mount until the next one. Emulated guests on busy nodes have taken that long. What is `nofail` holds up nothing
+/// that does not ask for it, and a disk that is gone (a root that outlived its pod's) ends the wait by this.
+const DISK_PATIENCE: &str = "nofail,x-systemd.device-timeout=15min";
 /// Makes of its second argument a link to the first. What is no link is the guest's own: its kernel's node of another disk, say.
 const LINK: &str = "if [ -e \"$2\" ] && [ ! -L \"$2\" ]; then echo \"$2 is no link to a disk, and stays what it is\" >&2; \
                     else mkdir -p \"$(dirname \"$2\")\" && ln -sfn \"$1\" \"$2\"; fi";
