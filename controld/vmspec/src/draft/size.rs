@@ -167,9 +167,9 @@ fn in_huge_pages(
         return Ok(guest);
     }
     let what = format!(
-        "memory limit of {} MiB and RuntimeClass `overhead.podFixed` of {} MiB are less than the {} MiB that QEMU takes \
+        "memory limit of {} and RuntimeClass `overhead.podFixed` of {} MiB are less than the {} MiB that QEMU takes \
          beside its guest's huge pages; raise one of them",
-        limit / MIB,
+        said(limit),
         overhead / MIB,
         beside.div_ceil(MIB)
     );
@@ -182,13 +182,18 @@ fn guest_memory(limit: u64, overhead: u64, qemu: &QemuPart, config: &MachineConf
         return qemu.boots_in(limit, overhead).map(|()| memory);
     }
     let what = format!(
-        "memory limit of {} MiB leaves {} MiB for the guest after {} MiB for QEMU, of which RuntimeClass `overhead.podFixed` \
+        "memory limit of {} leaves {} MiB for the guest after {} MiB for QEMU, of which RuntimeClass `overhead.podFixed` \
          pays {} MiB, and the least is {} MiB; raise the limit or `overhead.podFixed`, or set `machine.overhead_mib`",
-        limit / MIB,
+        said(limit),
         memory / MIB,
         qemu.beside(memory) / MIB,
         overhead / MIB,
         config.min_memory / MIB
     );
     Err(Error::new(Kind::Invalid, what))
+}
+
+/// A limit as people write it. What is no MiB is a number without its unit, mostly: then the number is what helps.
+fn said(limit: u64) -> String {
+    if limit < MIB { format!("{limit} bytes") } else { format!("{} MiB", limit / MIB) }
 }

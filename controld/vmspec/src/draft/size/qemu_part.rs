@@ -102,9 +102,9 @@ impl QemuPart {
             return Ok(());
         }
         let what = format!(
-            "memory limit of {} MiB and RuntimeClass `overhead.podFixed` of {} MiB are less than the {} MiB that QEMU has while a \
+            "memory limit of {} and RuntimeClass `overhead.podFixed` of {} MiB are less than the {} MiB that QEMU has while a \
              firmware finds {disks} disks; raise one of them, or set annotation VirtletDiskDriver: scsi",
-            limit / MIB,
+            super::said(limit),
             overhead / MIB,
             boots.div_ceil(MIB)
         );

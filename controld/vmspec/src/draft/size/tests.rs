@@ -179,6 +179,10 @@ fn too_little_memory_is_refused_with_the_arithmetic() {
         assert_eq!(error.kind(), Kind::Invalid);
         assert!(error.to_string().contains(wanted), "{error}");
     }
+    let resources = resources(0, 0, 512);
+    let asked = Wanted { resources: Some(&resources), ..Wanted::default() };
+    let error = of(asked, Accelerator::Kvm, &MachineConfig::default()).expect_err("a number without its unit");
+    assert!(error.to_string().starts_with("memory limit of 512 bytes leaves 0 MiB for the guest"), "{error}");
 }
 
 #[test]
