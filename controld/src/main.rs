@@ -19,6 +19,7 @@ use controld::daemon::dump::{Dump, SomeUnread};
 use controld::daemon::flexvolume_driver;
 use controld::daemon::formats;
 use controld::images::{Images, mapping};
+use vmspec::Accelerator;
 
 /// Here and not in the library, which is not built anew for each commit.
 static VERSION: LazyLock<String> =
@@ -76,9 +77,21 @@ enum Command {
         /// Print JSON
         #[arg(long)]
         json: bool,
+        /// What machines run on [default: as `machine.accel` and /dev/kvm say]
+        #[arg(long, value_name = "ACCELERATOR")]
+        accel: Option<RunsOn>,
     },
     /// Print the records as JSON, and name those that cannot be read; the daemon must not be running
     DumpState,
+}
+
+/// Of `validate`.
+#[derive(Debug, Clone, Copy, ValueEnum)]
+enum RunsOn {
+    /// The node's CPU
+    Kvm,
+    /// QEMU's own, which takes more memory
+    Qemu,
 }
 
 /// Of `describe`.
@@ -140,8 +153,12 @@ fn run(cli: &Cli) -> anyhow::Result<()> {
             };
             print(&format!("{described:#}\n"))?;
         }
-        Command::Validate { ref files, json } => {
-            let report = daemon::validate::files(&config, files)?;
+        Command::Validate { ref files, json, accel } => {
+            let accel = accel.map(|accel| match accel {
+                RunsOn::Kvm => Accelerator::Kvm,
+                RunsOn::Qemu => Accelerator::Qemu,
+            });
+            let report = daemon::validate::files(&config, files, accel)?;
             print(&if json { report.json() } else { report.text() })?;
             report.verdict()?;
         }

@@ -7,11 +7,14 @@ use std::path::{Path, PathBuf};
 
 use common::FileError;
 use serde_json::{Value, json};
+use vmspec::Accelerator;
 use vmspec::manifest::{ManifestError, read};
+use vmspec::settings::Accel;
 
 use crate::config::Config;
 use crate::manifest::{self, Verdict};
 
+const KVM: &str = "/dev/kvm";
 /// More than a manifest may have is not read.
 const MAX_BYTES: u64 = (8 << 20) + 1;
 
@@ -41,22 +44,34 @@ pub enum ValidateError {
     Refused { failed: usize, all: usize },
 }
 
-/// Judges the pods of these files. Blocks.
+/// Judges the pods of these files, for machines that run on `accel`, if that is known. Blocks.
 ///
 /// # Errors
 /// When one of them cannot be read.
-pub fn files(config: &Config, files: &[PathBuf]) -> Result<Report, ValidateError> {
+pub fn files(config: &Config, files: &[PathBuf], accel: Option<Accelerator>) -> Result<Report, ValidateError> {
+    let accel = accel.unwrap_or_else(|| accelerator(config.machine.accel, Path::new(KVM)));
     let mut report = Report::default();
     for path in files {
         let text = text(path)?;
         let file = path.display().to_string();
         let manifest = read(&text).map_err(|cause| ValidateError::Manifest { file: file.clone(), cause })?;
         for pod in &manifest.pods {
-            let verdict = manifest::judge(config, &manifest, pod);
+            let verdict = manifest::judge(config, accel, &manifest, pod);
             report.0.push(Judged { file: file.clone(), object: pod.object.clone(), verdict });
         }
     }
     Ok(report)
+}
+
+/// What machines run on by all that shows without booting one: whether KVM works where it can be opened, the daemon finds out.
+fn accelerator(configured: Accel, kvm: &Path) -> Accelerator {
+    let is_open = || File::options().read(true).write(true).open(kvm).is_ok();
+    match configured {
+        Accel::Kvm => Accelerator::Kvm,
+        Accel::Qemu => Accelerator::Qemu,
+        Accel::Auto if is_open() => Accelerator::Kvm,
+        Accel::Auto => Accelerator::Qemu,
+    }
 }
 
 fn text(path: &Path) -> Result<String, FileError> {
@@ -113,4 +128,23 @@ impl Report {
 /// A manifest's words, without its control characters.
 fn plain(text: &str) -> String {
     text.chars().map(|c| if c.is_control() { ' ' } else { c }).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn without_kvm_machines_are_taken_to_be_emulated_as_by_the_daemon() {
+        let device = tempfile::NamedTempFile::new().expect("file");
+        let none = Path::new("/none");
+        for (configured, kvm, wanted) in [
+            (Accel::Auto, device.path(), Accelerator::Kvm),
+            (Accel::Auto, none, Accelerator::Qemu),
+            (Accel::Kvm, none, Accelerator::Kvm),
+            (Accel::Qemu, device.path(), Accelerator::Qemu),
+        ] {
+            assert_eq!(accelerator(configured, kvm), wanted, "{configured:?}");
+        }
+    }
 }

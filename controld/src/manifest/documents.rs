@@ -61,7 +61,7 @@ fn over(below: Value, above: Value) -> Value {
 fn problems(config: &str, classes: &str, pod: &Value) -> Vec<String> {
     let config = Config::parse(config).expect("parses").checked().expect("valid");
     let manifest = read(&format!("{classes}\n---\n{pod}\n")).expect("a manifest");
-    judge(&config, &manifest, &manifest.pods[0]).problems
+    judge(&config, vmspec::Accelerator::Kvm, &manifest, &manifest.pods[0]).problems
 }
 
 #[test]

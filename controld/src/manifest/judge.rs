@@ -10,7 +10,7 @@ use vmspec::draft::{Wishes, promise};
 use vmspec::error::Error;
 use vmspec::explain::Setting;
 use vmspec::manifest::{Manifest, PodToBe};
-use vmspec::settings::{Accel, Handler};
+use vmspec::settings::Handler;
 use vmspec::{Accelerator, MachineId, SandboxConfig, host};
 
 use super::{flexvolume, kubelet};
@@ -30,9 +30,16 @@ pub struct Verdict {
     pub settings: Vec<Setting>,
 }
 
-/// What would become of a pod on a node with this configuration.
+/// Where machines would be.
+#[derive(Clone, Copy)]
+struct Node<'a> {
+    config: &'a Config,
+    accel: Accelerator,
+}
+
+/// What would become of a pod on a node with this configuration, whose machines run on `accel`.
 #[must_use]
-pub fn judge(config: &Config, manifest: &Manifest, pod: &PodToBe) -> Verdict {
+pub fn judge(config: &Config, accel: Accelerator, manifest: &Manifest, pod: &PodToBe) -> Verdict {
     let mut verdict = Verdict::default();
     let named = pod.spec.runtime_class_name.as_deref().unwrap_or_default();
     let class = manifest.classes.get(named);
@@ -65,13 +72,13 @@ pub fn judge(config: &Config, manifest: &Manifest, pod: &PodToBe) -> Verdict {
             if let Err(error) = sandbox::check_fit(&annotations.networks) {
                 verdict = verdict.with(&error);
             }
-            verdict.machines(config, pod, &sandbox, &handler, &annotations);
+            verdict.machines(Node { config, accel }, pod, &sandbox, &handler, &annotations);
         }
         Err(problems) => {
             verdict.problems.extend(problems.each());
             // What else is wrong is told in the same round.
             if let Ok(others) = PodAnnotations::parse(&right_by_themselves(&pod.annotations)) {
-                verdict.machines(config, pod, &sandbox, &handler, &others);
+                verdict.machines(Node { config, accel }, pod, &sandbox, &handler, &others);
                 verdict.settings.clear();
             }
         }
@@ -127,7 +134,7 @@ impl Verdict {
 
     fn machines(
         &mut self,
-        config: &Config,
+        Node { config, accel }: Node<'_>,
         pod: &PodToBe,
         sandbox: &SandboxConfig,
         handler: &Handler,
@@ -139,7 +146,6 @@ impl Verdict {
         if let Err(error) = api::check(config.seed_kubeconfig.as_deref(), annotations) {
             self.problems.push(error.to_string());
         }
-        let accel = if config.machine.accel == Accel::Qemu { Accelerator::Qemu } else { Accelerator::Kvm };
         let init = pod.spec.init_containers.iter().flatten().filter(|container| !is_sidecar(container));
         for container in init.chain(&pod.spec.containers) {
             let made = convert::container_config(kubelet::container(pod, container)).and_then(|asked| {
@@ -191,7 +197,7 @@ mod tests {
     fn verdict(config: &str, text: &str) -> Verdict {
         let config = Config::parse(config).expect("parses").checked().expect("valid");
         let manifest = read(text).expect("a manifest");
-        judge(&config, &manifest, &manifest.pods[0])
+        judge(&config, Accelerator::Kvm, &manifest, &manifest.pods[0])
     }
 
     fn setting<'a>(verdict: &'a Verdict, name: &str) -> &'a Setting {
