@@ -392,6 +392,14 @@ impl Containers {
         self.uses.agents.run(agents::Command::of(&container, argv)?, deadline).await
     }
 
+    /// Waits until our agent in a guest could start a command.
+    ///
+    /// # Errors
+    /// When it does not answer.
+    pub async fn await_agent(&self, command: &agents::Command) -> Result<()> {
+        self.uses.agents.await_ours(command).await
+    }
+
     /// Where the disks of pods lie.
     #[must_use]
     pub fn disks_dir(&self) -> &Path {

@@ -183,6 +183,7 @@ pub mod machines_client {
             self.inner.unary(req, path, codec).await
         }
         /// Answers as CRI's Exec does, with the URL of a command's session. It takes our agent in the guest.
+        /// Where the command is to have input or a terminal, that is waited for, also as long as the guest may boot.
         pub async fn exec(
             &mut self,
             request: impl tonic::IntoRequest<super::ExecRequest>,
@@ -231,6 +232,7 @@ pub mod machines_server {
             request: tonic::Request<super::ResumeRequest>,
         ) -> std::result::Result<tonic::Response<super::ResumeResponse>, tonic::Status>;
         /// Answers as CRI's Exec does, with the URL of a command's session. It takes our agent in the guest.
+        /// Where the command is to have input or a terminal, that is waited for, also as long as the guest may boot.
         async fn exec(
             &self,
             request: tonic::Request<super::ExecRequest>,

@@ -184,16 +184,28 @@ impl Agents {
     /// # Errors
     /// When it does not answer, or refuses.
     pub async fn start(&self, command: Command) -> Result<Process> {
-        let Command { machine: id, start, patience, has_agent } = command;
-        let machine = self.machine(id);
+        let link = self.ours(&command).await?;
+        link.begin(Message::Start(command.start)).await
+    }
+
+    /// Waits until our agent could start a command.
+    ///
+    /// # Errors
+    /// When it does not answer.
+    pub async fn await_ours(&self, command: &Command) -> Result<()> {
+        self.ours(command).await.map(drop)
+    }
+
+    async fn ours(&self, command: &Command) -> Result<Arc<Link>> {
+        let machine = self.machine(command.machine);
         let why = tokio::select! {
             biased;
-            link = self.link(&machine, id, machine.booted(patience)) => match link {
-                Some(link) => return link.begin(Message::Start(start)).await,
+            link = self.link(&machine, command.machine, machine.booted(command.patience)) => match link {
+                Some(link) => return Ok(link),
                 None => NOT_THERE,
             },
             // The guest is up, then, and nobody said that there is more to come.
-            () = machine.qga_alone(), if !has_agent => QEMUS_ALONE,
+            () = machine.qga_alone(), if !command.has_agent => QEMUS_ALONE,
         };
         Err(Error::new(Kind::State, format!("failed to start the command: {why}")))
     }

@@ -57,7 +57,11 @@ impl Machines for MachineCalls {
         let container = answer(self.containers.get(known(&container_id)?))?;
         let otherwise = Otherwise { env, working_dir, user };
         // What is wrong with it is said here, where the client hears it.
-        answer(Command::of(&container, cmd.clone()).and_then(|command| command.otherwise(&otherwise)))?;
+        let command = answer(Command::of(&container, cmd.clone()).and_then(|command| command.otherwise(&otherwise)))?;
+        if stdin || tty {
+            // A client whose terminal is a session's already could neither say what it waits for, nor leave by Ctrl-C.
+            answer(self.containers.await_agent(&command).await)?;
+        }
         let wanted = streaming::ExecRequest { container_id, cmd, stdin, stdout, stderr, tty, otherwise };
         Ok(Response::new(ExecResponse { url: answer(self.sessions.exec_url(wanted))? }))
     }

@@ -345,6 +345,23 @@ async fn ours_is_not_waited_for_in_a_guest_whose_other_agent_is_up() {
 }
 
 #[tokio::test]
+async fn ours_can_be_waited_for_before_there_is_a_session() {
+    let dir = tempfile::tempdir().expect("tempdir");
+    let (agents, id, ours) = agents(dir.path());
+    let command = Command { patience: BOOT, ..anything(id) };
+    let answer = async {
+        let mut guest = Guest::accept(&ours).await;
+        guest.greet().await;
+        guest
+    };
+    let (waited, mut guest) = tokio::join!(agents.await_ours(&command), answer);
+    waited.expect("it answers");
+    // The command takes the same way.
+    let (started, _) = tokio::join!(agents.start(command), guest.begin());
+    started.map(drop).expect("started");
+}
+
+#[tokio::test]
 async fn ours_is_waited_for_where_it_is_said_to_come() {
     let dir = tempfile::tempdir().expect("tempdir");
     let (agents, id, _silent) = agents(dir.path());

@@ -65,7 +65,7 @@ pub(super) const CALLS: [(&str, &str, Call); 59] = [
     (IMAGE_ADMIN, "ClearProviderCaches", Call::one("images/ClearProviderCaches", OPEN)),
     (MACHINES, "Pause", Call::one("machines/Pause", WORK)),
     (MACHINES, "Resume", Call::one("machines/Resume", WORK)),
-    (MACHINES, "Exec", Call::one("machines/Exec", LOOK)),
+    (MACHINES, "Exec", Call::one("machines/Exec", OPEN)),
     (ORPHANS, "List", Call::one("orphans/List", LOOK)),
     (ORPHANS, "Forget", Call::one("orphans/Forget", WORK)),
 ];
