@@ -21,7 +21,7 @@
 //! | 76 | `EX_PROTOCOL` | the daemon is of another release |
 //! | 77 | `EX_NOPERM` | not root |
 //! | 78 | `EX_CONFIG` | the configuration or the file of `--conf` cannot be used |
-//! | 130 | | interrupted |
+//! | 130, 143 | | ended by Ctrl-C, or by SIGTERM |
 
 pub mod cli;
 mod cnitool;
@@ -168,8 +168,8 @@ async fn passing(
     };
     let done = tokio::select! {
         done = visit(wanted, &config, images, out) => done,
-        _ = interrupt.recv() => Err(ToolError::Interrupted),
-        _ = terminate.recv() => Err(ToolError::Interrupted),
+        _ = interrupt.recv() => Err(ToolError::Interrupted(SignalKind::interrupt().as_raw_value())),
+        _ = terminate.recv() => Err(ToolError::Interrupted(SignalKind::terminate().as_raw_value())),
     };
     // The daemon takes this up after an Attach that goes on.
     let (node, pod) = (Node::of(&config), wanted.pod.clone());
@@ -224,7 +224,7 @@ fn show(
     json: impl FnOnce() -> serde_json::Value,
     text: impl FnOnce() -> String,
 ) -> Result<Verdict, ToolError> {
-    let people = match common.output {
+    let people = match common.output() {
         Some(output) => output == Output::Text,
         None => io::stdout().is_terminal(),
     };

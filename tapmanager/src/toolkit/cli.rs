@@ -58,8 +58,11 @@ pub struct Common {
     #[arg(long, value_name = "FILE", help = format!("Configuration of the daemon; {DEFAULT_FILE} by default, if that exists"))]
     pub config: Option<PathBuf>,
     /// How the result is printed; text on a terminal, else JSON
-    #[arg(long, value_enum, value_name = "FORM")]
-    pub output: Option<Output>,
+    #[arg(short, long, value_enum, value_name = "FORM")]
+    output: Option<Output>,
+    /// Same as `-o json`
+    #[arg(long, conflicts_with = "output")]
+    json: bool,
 }
 
 /// How a result is printed.
@@ -68,6 +71,7 @@ pub enum Output {
     /// For programs; docs/cni-integration.md says what is in it
     Json,
     /// For people
+    #[value(alias = "wide")]
     Text,
 }
 
@@ -173,6 +177,11 @@ pub struct Attach {
 // === impl Common ===
 
 impl Common {
+    /// How the result is to be printed, if that is said.
+    pub(super) fn output(&self) -> Option<Output> {
+        if self.json { Some(Output::Json) } else { self.output }
+    }
+
     /// The configuration of the daemon that is meant.
     pub(super) fn config(&self) -> Result<Config, ToolError> {
         Ok(Config::load(self.config.as_deref())?)

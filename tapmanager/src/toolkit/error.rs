@@ -172,9 +172,9 @@ pub enum ToolError {
     /// Signals cannot be listened to.
     #[error("failed to listen to signals")]
     Signals(#[source] io::Error),
-    /// The user wants no more of it.
+    /// The user wants no more of it, as the signal of this number says.
     #[error("interrupted")]
-    Interrupted,
+    Interrupted(i32),
     /// Something failed, and what was made could not be taken away again.
     #[error("{}; and then: {}", Chain(&**first), Chain(&**undo))]
     LeftBehind {
@@ -204,7 +204,8 @@ impl ToolError {
             Self::Output(_) => 74,
             Self::ScriptDeadline { .. } => 75,
             Self::Config(_) | Self::Conf { .. } | Self::NoQemuUser => 78,
-            Self::Interrupted => 130,
+            // As shells have it of a program that a signal ends.
+            Self::Interrupted(signal) => u8::try_from(128 + signal).unwrap_or(u8::MAX),
             Self::Private { .. } | Self::Kept { .. } | Self::Guest { .. } | Self::Unsent => 70,
         }
     }

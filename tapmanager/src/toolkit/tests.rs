@@ -314,6 +314,10 @@ fn what_does_not_go_together_is_refused() {
         assert_eq!(error.exit_code(), 2, "{words}");
     }
     parse(["tapmanager", "attach", "--shell", "--guest", "k,i", "--no-kvm"]).expect("goes together");
+    for words in ["list -o json", "list --json", "list -o text", "status -o wide"] {
+        parse(["tapmanager"].into_iter().chain(words.split(' '))).expect(words);
+    }
+    assert_eq!([2, 15].map(|signal| ToolError::Interrupted(signal).exit_code()), [130, 143]);
 }
 
 #[test]
