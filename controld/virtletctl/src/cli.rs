@@ -6,24 +6,33 @@ use std::time::Duration;
 
 use clap::{Args, Parser, Subcommand};
 
-pub use self::exec::{Cp, Exec, Ssh};
+pub use self::exec::{Cp, Exec, Shell, Ssh};
 pub use self::image::{
     Credentials, Format, Gc, ImageCommand, Inspect, List, Mode, Pin, Progress, ProvidersCommand, Pull, Remove, Search,
     Verify,
 };
 pub use self::others::{Completion, Doctor, Manual, Version};
 pub use self::output::{Form, Output};
-pub use self::pods::{Events, InspectPods, Kill, Pause, Pods, Ps, Rm, Scope, Start, Stats, Stop, Top, Within};
-use super::name;
+pub use self::pods::{
+    Delete, Describe, Events, InspectPods, Kill, Pause, Pods, Reset, Rm, Scope, Start, Stats, Stop, Top, Wait, Within,
+};
+pub use self::ps::{Ps, Shape};
+pub use self::run::Run;
 use super::ports::{self, Ports};
 use super::quantity::{self, Lines};
 use super::thing::{Thing, thing};
+use super::name;
 
 mod exec;
 mod image;
 mod others;
 mod output;
 mod pods;
+mod ps;
+mod run;
+
+/// Names the socket of controld where the command line does not.
+pub const SOCKET: &str = "VIRTLET_SOCKET";
 
 const EXIT_CODES: &str = "\
 Exit codes:
@@ -42,7 +51,8 @@ Exit codes:
 #[command(name = "virtletctl", version, after_long_help = EXIT_CODES)]
 pub struct Cli {
     /// Socket of controld
-    #[arg(long, global = true, value_name = "PATH", display_order = 100, default_value = "/run/virtlet/cri.sock")]
+    #[arg(long, global = true, value_name = "PATH", display_order = 100, default_value = "/run/virtlet/cri.sock",
+        env = SOCKET, hide_env_values = true, value_parser = name::socket)]
     pub socket: PathBuf,
     /// What `version` says of this program. Its `main` knows the commit, too.
     #[arg(skip = env!("CARGO_PKG_VERSION"))]
@@ -58,20 +68,24 @@ pub enum Command {
     /// Make a pod of an image and start it; prints its name and IP
     ///
     /// The image is pulled if it is not on this node. When a step fails, or on Ctrl-C, what was made is removed again.
-    /// kubelet removes pods that it did not make: on its nodes, this is for looking into things only.
+    /// kubelet removes pods that it did not make: on its nodes, this is for looking into things only. It ends once the machine
+    /// has started, unless -it, --rm or --wait is given.
     ///
     /// When the image cannot be pulled, it exits as `image pull` does.
     Run(Run),
     /// List pods
-    #[command(visible_alias = "get")]
+    #[command(visible_aliases = ["get", "ls"], alias = "list")]
     Ps(Ps),
+    /// Tell people of pods and their machines, with the settings of these
+    Describe(Describe),
     /// Print all that is known of pods and their machines, as JSON
     Inspect(InspectPods),
     /// Say what a pod's machine has, setting by setting, and who said so
     Explain(Explain),
     /// Say whether the pods of a manifest would become machines on this node, and what these would have
     ///
-    /// Asks no cluster and no daemon: it is `controld validate`, by this node's configuration. Exit code 1 if one would not.
+    /// Asks no cluster: it is `controld validate`, by this node's configuration. The daemon, if it runs, says whether machines are
+    /// emulated, as that takes memory. Exit code 1 if one would not.
     Validate(Validate),
     /// Show what machines use, again and again
     Stats(Stats),
@@ -92,6 +106,12 @@ pub enum Command {
     /// ends with the command's exit code: 127 if there is no such program, 126 if it cannot be started for another reason. If
     /// virtletctl ends first, the command is killed.
     Exec(Exec),
+    /// Open a shell in the guest of a machine
+    ///
+    /// The guest's bash, or else its sh, by `exec -it`. That takes our agent, `virtlet-agent`, in the guest; `ssh` and `console` do
+    /// without.
+    #[command(visible_alias = "sh")]
+    Shell(Shell),
     /// Copy files and directories to or from the guest of a machine
     ///
     /// By `tar` in the guest, which our agent `virtlet-agent` starts. As by docker, a file or a directory goes into TO, if that is
@@ -99,13 +119,13 @@ pub enum Command {
     ///
     /// What is there already is overwritten, but nothing beside what was named. From a guest only files and directories are taken,
     /// never a symbolic link, and a second name of a file (a hard link) only where nothing has that name. Copies belong to the user who
-    /// copies, in guests to whom the agent runs as.
+    /// copies, in guests to whom the agent runs as. With `-`, an archive goes through as the guest makes or takes it.
     Cp(Cp),
     /// Log in to the guest of a machine, by the `ssh` of this node
     ///
     /// It goes to the pod's address. Which keys may log in is said by `virtletctl run --ssh-key`, or by the pod's annotation
     /// `VirtletSSHKeys`. The guest's own keys are taken at the first login and kept in ~/.ssh/virtlet_known_hosts, by the pod's
-    /// UID. virtletctl ends with ssh's exit code.
+    /// UID. A port of the guest that is still closed is waited for. virtletctl ends with ssh's exit code.
     Ssh(Ssh),
     /// Forward local ports to ports of a pod, until Ctrl-C
     ///
@@ -114,6 +134,7 @@ pub enum Command {
     /// Show the screen of a machine to a VNC viewer on this node, until Ctrl-C
     ///
     /// Machines have one if setting `graphics` of their runtime handler is `vnc`. Whoever is on this node can connect meanwhile.
+    /// A picture of it is had by --screenshot.
     Vnc(Vnc),
     /// Stop machines; prints what was stopped
     ///
@@ -126,7 +147,12 @@ pub enum Command {
     /// Only pods that `virtletctl run` made: kubelet starts the machines of its pods itself.
     Start(Start),
     /// Stop machines and start them again
+    #[command(visible_alias = "reboot")]
     Restart(Stop),
+    /// Stop machines at once and start them again, as by the reset button
+    Reset(Reset),
+    /// Wait until machines have stopped, and print their exit codes; or for what --for says
+    Wait(Wait),
     /// Pause guests: their memory stays, and nothing of them runs; prints what was paused
     ///
     /// They answer no probe: kubelet restarts a machine whose liveness probe fails. `virtletctl stop` lets a guest go on to
@@ -139,6 +165,8 @@ pub enum Command {
     ///
     /// A pod whose machine runs, or is paused, is removed with -f only.
     Rm(Rm),
+    /// Stop machines and remove their pods, with disks and logs, as kubectl does; prints what was removed
+    Delete(Delete),
     /// List things on this node whose owner is not known
     ///
     /// Machines, disks and networks that controld has made and has no record of: its database was lost or put back from a
@@ -180,42 +208,10 @@ pub enum Command {
     Version(Version),
 }
 
-/// Of `run`.
-#[derive(Debug, Args)]
-pub struct Run {
-    /// Image, as a pod would name it
-    #[arg(value_parser = name::non_empty)]
-    pub image: String,
-    /// Name of the pod and of its machine [default: made of the image's]
-    #[arg(long, value_parser = name::label)]
-    pub name: Option<String>,
-    /// Namespace of the pod
-    #[arg(short, long, default_value = "default", value_parser = name::label)]
-    pub namespace: String,
-    /// Memory of the pod, such as 512Mi; the guest has a little less
-    #[arg(short, long, value_name = "QUANTITY", value_parser = quantity::bytes)]
-    pub memory: Option<i64>,
-    /// CPUs, such as 2 or 500m; the guest has the next whole number
-    #[arg(long, value_name = "QUANTITY", value_parser = quantity::milli_cpus)]
-    pub cpus: Option<i64>,
-    /// File of public keys that may log in to the guest; may be repeated
-    #[arg(long = "ssh-key", value_name = "FILE")]
-    pub ssh_keys: Vec<PathBuf>,
-    /// File of cloud-init's user-data
-    #[arg(long, value_name = "FILE")]
-    pub user_data: Option<PathBuf>,
-    /// Annotation of the pod; may be repeated
-    #[arg(long = "annotation", value_name = "KEY=VALUE", value_parser = name::annotation)]
-    pub annotations: Vec<(String, String)>,
-    /// Where the directory of the pod's logs is made
-    #[arg(long, value_name = "DIR", default_value = "/var/log/virtlet/pods")]
-    pub log_dir: PathBuf,
-}
-
 /// Of `logs`.
 #[derive(Debug, Args)]
 pub struct Logs {
-    /// Pod by its name, also as NAMESPACE/NAME, or by the beginning of its or its container's id; /CONTAINER may follow
+    /// Pod by its name, also as NAMESPACE/NAME or pod/NAME, or by the beginning of its or its container's id; /CONTAINER may follow
     #[arg(value_name = "POD[/CONTAINER]", value_parser = name::non_empty)]
     pub pod: String,
     /// Go on until the machine has ended
@@ -244,7 +240,7 @@ pub struct Logs {
 /// Of `console`.
 #[derive(Debug, Args)]
 pub struct Console {
-    /// Pod by its name, also as NAMESPACE/NAME, or by the beginning of its or its container's id; /CONTAINER may follow
+    /// Pod by its name, also as NAMESPACE/NAME or pod/NAME, or by the beginning of its or its container's id; /CONTAINER may follow
     #[arg(value_name = "POD[/CONTAINER]", value_parser = name::non_empty)]
     pub pod: String,
     /// Name of the container, if not the newest one of the pod is meant
@@ -264,7 +260,7 @@ pub struct Console {
 /// Of `port-forward`.
 #[derive(Debug, Args)]
 pub struct PortForward {
-    /// Name of the pod, also as NAMESPACE/NAME, or the beginning of a pod's or container's id
+    /// Name of the pod, also as NAMESPACE/NAME or pod/NAME, or the beginning of a pod's or container's id
     #[arg(value_name = "NAME|ID", value_parser = name::non_empty)]
     pub pod: String,
     /// Ports; `:REMOTE` takes a free local port
@@ -281,7 +277,7 @@ pub struct PortForward {
 /// Of `explain`.
 #[derive(Debug, Args)]
 pub struct Explain {
-    /// Name of the pod, also as NAMESPACE/NAME, or the beginning of a pod's or container's id
+    /// Name of the pod, also as NAMESPACE/NAME or pod/NAME, or the beginning of a pod's or container's id
     #[arg(value_name = "NAME|ID", value_parser = name::non_empty)]
     pub pod: String,
     /// Container, if not the newest
@@ -299,8 +295,11 @@ pub struct Explain {
 #[derive(Debug, Args)]
 pub struct Validate {
     /// As for `kubectl apply -f`; `-` is the standard input
-    #[arg(required = true, value_name = "FILE")]
+    #[arg(required_unless_present = "filenames", value_name = "FILE")]
     pub files: Vec<PathBuf>,
+    /// The same, as kubectl has it; may be repeated
+    #[arg(short, long = "filename", value_name = "FILE")]
+    pub filenames: Vec<PathBuf>,
     /// Print JSON
     #[arg(long)]
     pub json: bool,
@@ -312,12 +311,15 @@ pub struct Validate {
 /// Of `vnc`.
 #[derive(Debug, Args)]
 pub struct Vnc {
-    /// Name of the pod, also as NAMESPACE/NAME, or the beginning of a pod's or container's id
+    /// Name of the pod, also as NAMESPACE/NAME or pod/NAME, or the beginning of a pod's or container's id
     #[arg(value_name = "NAME|ID", value_parser = name::non_empty)]
     pub pod: String,
     /// Local port [default: a free one]
     #[arg(short, long, default_value_t = 0, hide_default_value = true)]
     pub port: u16,
+    /// Write what the screen shows to a file, as PNG, and end; `-` is the standard output
+    #[arg(long, value_name = "FILE", conflicts_with = "port")]
+    pub screenshot: Option<PathBuf>,
     /// Container, if not the newest
     #[arg(short, long, value_name = "NAME")]
     pub container: Option<String>,

@@ -91,6 +91,12 @@ impl Client {
         look("read the node's status", runtime.status(StatusRequest { verbose: false })).await
     }
 
+    /// The same with what controld says beside CRI's fields.
+    pub(super) async fn status_in_full(&self) -> Result<StatusResponse, CtlError> {
+        let mut runtime = self.runtime.clone();
+        look("read the node's status", runtime.status(StatusRequest { verbose: true })).await
+    }
+
     pub(super) async fn sandboxes(&self) -> Result<Vec<PodSandbox>, CtlError> {
         let mut runtime = self.runtime.clone();
         Ok(look("list pods", runtime.list_pod_sandbox(ListPodSandboxRequest::default())).await?.items)
@@ -147,9 +153,10 @@ impl Client {
         Ok(Messages { action, stream })
     }
 
-    pub(super) async fn run_sandbox(&self, config: PodSandboxConfig) -> Result<String, CtlError> {
+    /// Makes a pod of a runtime handler; the daemon's own if that is empty.
+    pub(super) async fn run_sandbox(&self, config: PodSandboxConfig, handler: &str) -> Result<String, CtlError> {
         let mut runtime = self.runtime.clone();
-        let request = RunPodSandboxRequest { config: Some(config), runtime_handler: String::new() };
+        let request = RunPodSandboxRequest { config: Some(config), runtime_handler: handler.to_owned() };
         Ok(work("make the pod", runtime.run_pod_sandbox(request)).await?.pod_sandbox_id)
     }
 
@@ -226,9 +233,11 @@ impl Client {
         Ok(look("forward ports", runtime.port_forward(request)).await?.url)
     }
 
-    pub(super) async fn image(&self, name: &str) -> Result<ImageStatusResponse, CtlError> {
+    /// An image of a runtime handler; of the daemon's own if that is empty.
+    pub(super) async fn image(&self, name: &str, handler: &str) -> Result<ImageStatusResponse, CtlError> {
         let mut images = self.images.clone();
-        let request = ImageStatusRequest { image: Some(spec(name)), verbose: false };
+        let image = ImageSpec { runtime_handler: handler.to_owned(), ..spec(name) };
+        let request = ImageStatusRequest { image: Some(image), verbose: false };
         look(&format!("look for image `{name}`"), images.image_status(request)).await
     }
 }

@@ -34,9 +34,14 @@ enum Ended {
 pub(super) async fn run(client: &Client, wanted: &cli::Console) -> Result<(), CtlError> {
     let node = Node::read(client).await?.within(&wanted.within);
     let (pod, container) = node.find_container(&wanted.pod, wanted.container.as_deref())?;
-    let url = client.attach(&container.id).await?;
+    attach_to(client, &container.id, &pod.name()).await
+}
+
+/// Attaches to the console of a machine, whose pod is `pod`.
+pub(super) async fn attach_to(client: &Client, container: &str, pod: &str) -> Result<(), CtlError> {
+    let url = client.attach(container).await?;
     let session = attach(&url, Options { stdin: true, stdout: true, stderr: false, tty: true }).await?;
-    let name = shown(&pod.name());
+    let name = shown(pod);
     // Before the terminal changes, so that none of them finds it changed.
     let mut signals = Signals::listen()?;
     let stdin = io::stdin();

@@ -2,6 +2,7 @@
 
 mod asked;
 mod pack;
+mod stream;
 mod unpack;
 
 use std::ffi::OsString;
@@ -9,7 +10,7 @@ use std::io::{self, Read, Write};
 use std::path::{Path, PathBuf};
 
 use bytes::Bytes;
-use proto::cri::ExecRequest;
+use proto::machines::ExecRequest;
 use streaming::client::{EndError, Options, Session, attach};
 use tokio::io::{AsyncRead, AsyncReadExt as _, AsyncWrite, duplex};
 use tokio::runtime::Handle;
@@ -20,10 +21,11 @@ use self::unpack::Unpacked;
 use super::cli;
 use super::client::Client;
 use super::error::{CtlError, NO_PROGRAM, not_started};
-use super::exec::{Streams, carry};
+use super::exec::{self, Streams, carry};
 use super::find::Node;
 use super::place::{self, Place};
 use super::text::shown;
+use super::wait;
 
 /// Bytes between a thread that reads or writes files and the connection.
 const BUFFER: usize = 256 << 10;
@@ -54,6 +56,8 @@ pub(super) async fn run(client: &Client, wanted: cli::Cp) -> Result<(), CtlError
             let unpacked = guest(pod).await?.fetch(path, to, wanted.limit.unsigned_abs()).await?;
             (unpacked.skipped, unpacked.unnamed)
         }
+        (Place::Guest { pod, path }, Place::Stream) => return guest(pod).await?.archive(path).await,
+        (Place::Stream, Place::Guest { pod, path }) => return guest(pod).await?.extract(path).await,
         _ => return Err(CtlError::OneGuest),
     };
     for path in skipped {
@@ -138,12 +142,13 @@ impl Guest<'_> {
         let request = ExecRequest {
             container_id: self.container.clone(),
             cmd: cmd.iter().map(|&word| word.to_owned()).collect(),
-            tty: false,
             stdin,
             stdout: true,
             stderr: true,
+            ..ExecRequest::default()
         };
-        attach(&self.client.exec(request).await?, options).await.map_err(CtlError::Exec)
+        let url = wait::told(exec::WAITED_FOR, self.client.exec_otherwise(request)).await?;
+        attach(&url, options).await.map_err(CtlError::Exec)
     }
 
     /// Carries a session of `command` to its end, which must be a good one.

@@ -1,34 +1,30 @@
 //! `run`: an image to a running pod. A step that fails undoes those before it.
 
-use std::fs::File;
-use std::io::{Read as _, Write};
-use std::path::{Path, PathBuf};
+use std::io::Write;
 
 use proto::cri::*;
 use proto::images::PullWithProgressRequest;
 use uuid::Uuid;
 
-use super::client::{Client, spec};
+use self::after::After;
+use self::plan::{Plan, plan};
+use super::client::Client;
 use super::error::CtlError;
 use super::find::Node;
 use super::interrupt::Interrupt;
-use super::logdir::{self, LogDir};
+use super::logdir::LogDir;
 use super::text::shown;
-use super::{cli, name, pull, wait};
+use super::{cli, pull, wait};
 
-/// CFS period, in microseconds (kernel, `Documentation/scheduler/sched-bwc.rst`).
-const CPU_PERIOD: i64 = 100_000;
-/// Longest file that becomes an annotation; Kubernetes allows less for all of them.
-const MAX_FILE: u64 = 1 << 20;
-const SSH_KEYS: &str = "VirtletSSHKeys";
-const USER_DATA: &str = "VirtletCloudInitUserData";
+mod after;
+mod plan;
 
-/// What is to be made.
+/// A machine that has started.
 #[derive(Debug)]
-struct Plan {
-    pod: PodSandboxConfig,
-    container: ContainerConfig,
-    logs: LogDir,
+struct Started {
+    container: String,
+    /// Of its pod; empty if it has none.
+    ip: String,
 }
 
 /// What was made so far.
@@ -40,13 +36,14 @@ struct Made {
     logs: Option<LogDir>,
 }
 
-/// Makes a pod of an image and prints its name and IP.
+/// Makes a pod of an image and prints its name and IP. With `--rm` the pod is gone when this ends.
 pub(super) async fn run(
     client: &Client,
     wanted: cli::Run,
     out: &mut (dyn Write + Send),
     interrupt: &Interrupt,
 ) -> Result<(), CtlError> {
+    let after = After::of(&wanted)?;
     let plan = plan(wanted, Uuid::new_v4())?;
     let PodSandboxMetadata { name, namespace, .. } = plan.pod.metadata.clone().unwrap_or_default();
     let node = Node::read(client).await?;
@@ -55,23 +52,36 @@ pub(super) async fn run(
         return Err(CtlError::PodExists { name, namespace });
     }
     let mut made = Made::default();
-    match make(client, plan, &mut made, interrupt).await {
-        Ok(ip) => writeln!(out, "{name} {}", if ip.is_empty() { "-".into() } else { shown(&ip) })?,
-        Err(first) => match wait::told("undoing what was begun", made.undo(client)).await {
-            Ok(()) => return Err(first),
-            Err(undo) => {
-                return Err(CtlError::LeftBehind { pod: name, first: Box::new(first), undo: Box::new(undo) });
+    let done = match make(client, plan, &mut made, interrupt).await {
+        Ok(started) => {
+            let ip = if started.ip.is_empty() { "-".into() } else { shown(&started.ip) };
+            let done = match writeln!(out, "{name} {ip}").and_then(|()| out.flush()) {
+                Ok(()) => Box::pin(after.stay(client, &name, &started, interrupt)).await,
+                Err(cause) => Err(cause.into()),
+            };
+            if !after.removes {
+                return done;
             }
-        },
+            done
+        }
+        Err(first) => Err(first),
+    };
+    let undone = wait::told("removing what was made", made.undo(client)).await;
+    match (done, undone) {
+        (done, Ok(())) => done,
+        (Ok(()), Err(undo)) => Err(undo),
+        (Err(first), Err(undo)) => {
+            Err(CtlError::LeftBehind { pod: name, first: Box::new(first), undo: Box::new(undo) })
+        }
     }
-    Ok(())
 }
 
-async fn make(client: &Client, plan: Plan, made: &mut Made, interrupt: &Interrupt) -> Result<String, CtlError> {
-    let Plan { pod, container, logs } = plan;
+async fn make(client: &Client, plan: Plan, made: &mut Made, interrupt: &Interrupt) -> Result<Started, CtlError> {
+    let Plan { pod, container, logs, handler } = plan;
     let image = container.image.clone().unwrap_or_default().image;
-    if client.image(&image).await?.image.is_none() {
-        let request = PullWithProgressRequest { name: image, ..PullWithProgressRequest::default() };
+    if client.image(&image, &handler).await?.image.is_none() {
+        let handler = handler.clone();
+        let request = PullWithProgressRequest { name: image, handler, ..PullWithProgressRequest::default() };
         pull::run(client, request, cli::Progress::Auto, interrupt).await.map_err(CtlError::of_images)?;
     }
     let name = container.metadata.clone().unwrap_or_default().name;
@@ -80,7 +90,7 @@ async fn make(client: &Client, plan: Plan, made: &mut Made, interrupt: &Interrup
     // controld ends what it has begun, so we hear it out before we undo it.
     interrupt.check()?;
     made.uid = pod.metadata.as_ref().map(|metadata| metadata.uid.clone());
-    let networked = client.run_sandbox(pod.clone());
+    let networked = client.run_sandbox(pod.clone(), &handler);
     let sandbox = wait::told("waiting for the pod's network: the CNI plugins are at work", networked).await?;
     made.sandbox = Some(sandbox.clone());
     interrupt.check()?;
@@ -88,66 +98,7 @@ async fn make(client: &Client, plan: Plan, made: &mut Made, interrupt: &Interrup
     interrupt.check()?;
     wait::told("waiting for the machine to start", client.start_container(&id)).await?;
     interrupt.check()?;
-    client.pod_ip(&sandbox).await
-}
-
-fn plan(wanted: cli::Run, uid: Uuid) -> Result<Plan, CtlError> {
-    let name = wanted.name.unwrap_or_else(|| name::of_image(&wanted.image, &uid.simple().to_string()));
-    let metadata =
-        PodSandboxMetadata { name: name.clone(), uid: uid.to_string(), namespace: wanted.namespace, attempt: 0 };
-    let logs = LogDir::plan(&wanted.log_dir, &metadata)?;
-    let mut annotations = std::collections::HashMap::new();
-    let mut given: Vec<(String, String, &'static str)> =
-        wanted.annotations.into_iter().map(|(key, value)| (key, value, "--annotation")).collect();
-    if !wanted.ssh_keys.is_empty() {
-        let keys: Vec<String> = wanted.ssh_keys.iter().map(|path| read(path)).collect::<Result<_, _>>()?;
-        given.push((SSH_KEYS.into(), keys.join("\n"), "--ssh-key"));
-    }
-    if let Some(path) = &wanted.user_data {
-        given.push((USER_DATA.into(), read(path)?, "--user-data"));
-    }
-    for (key, value, option) in given {
-        if annotations.insert(key.clone(), value).is_some() {
-            return Err(CtlError::Twice { key, option });
-        }
-    }
-    let pod = PodSandboxConfig {
-        metadata: Some(metadata),
-        hostname: name.clone(),
-        log_directory: logs.path(),
-        labels: [(logdir::LABEL.to_owned(), logs.root().to_owned())].into(),
-        annotations,
-        linux: Some(LinuxPodSandboxConfig::default()),
-        ..Default::default()
-    };
-    let resources = LinuxContainerResources {
-        cpu_period: wanted.cpus.map(|_| CPU_PERIOD).unwrap_or_default(),
-        cpu_quota: wanted.cpus.map(|milli| milli * CPU_PERIOD / 1000).unwrap_or_default(),
-        memory_limit_in_bytes: wanted.memory.unwrap_or_default(),
-        ..Default::default()
-    };
-    let container = ContainerConfig {
-        metadata: Some(ContainerMetadata { name: name.clone(), attempt: 0 }),
-        image: Some(spec(&wanted.image)),
-        log_path: format!("{name}/0.log"),
-        stdin: true,
-        tty: true,
-        linux: Some(LinuxContainerConfig { resources: Some(resources), ..Default::default() }),
-        ..Default::default()
-    };
-    Ok(Plan { pod, container, logs })
-}
-
-/// A file that becomes an annotation.
-fn read(path: &Path) -> Result<String, CtlError> {
-    let failed = |cause| CtlError::File { action: "read", path: PathBuf::from(path), cause };
-    let mut text = String::new();
-    let file = File::open(path).map_err(failed)?;
-    file.take(MAX_FILE + 1).read_to_string(&mut text).map_err(failed)?;
-    if text.len() as u64 > MAX_FILE {
-        return Err(CtlError::TooLong { path: path.to_owned(), limit: MAX_FILE });
-    }
-    Ok(text)
+    Ok(Started { ip: client.pod_ip(&sandbox).await?, container: id })
 }
 
 // === impl Made ===

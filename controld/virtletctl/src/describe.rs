@@ -1,16 +1,18 @@
-//! `inspect`: all that controld tells of a pod and its machines.
+//! `inspect` and `describe`: all that controld tells of a pod and its machines, for programs and for people.
 
 use std::io::Write;
 
 use proto::cri::{ContainerState, ContainerStatusResponse, PodSandboxState, PodSandboxStatusResponse};
 use serde_json::{Map, Value, json};
 
-use super::cli::{Form, InspectPods};
+use super::cli::{Describe, Form, InspectPods};
 use super::client::Client;
 use super::document;
 use super::error::{CtlError, none_of};
 use super::find::{Node, Pod};
 use super::text::moment_of;
+
+mod text;
 
 /// Prints a list, of one entry for each pod that was found, also if others were not.
 pub(super) async fn run(
@@ -19,10 +21,33 @@ pub(super) async fn run(
     out: &mut (dyn Write + Send),
 ) -> Result<(), Vec<CtlError>> {
     let node = Node::read(client).await.map_err(|error| vec![error])?.within(&wanted.pods.within);
+    let (found, mut failed) = described(client, &node, wanted.pods.names.clone(), false).await;
+    let form = if wanted.output == "yaml" { Form::Yaml } else { Form::Json };
+    let printed = document::of(found.into(), form).and_then(|text| Ok(out.write_all(text.as_bytes())?));
+    failed.extend(printed.err());
+    none_of(failed)
+}
+
+/// Tells people of each pod that was found, also if others were not.
+pub(super) async fn tell(client: &Client, wanted: Describe, out: &mut (dyn Write + Send)) -> Result<(), Vec<CtlError>> {
+    let node = Node::read(client).await.map_err(|error| vec![error])?.within(&wanted.pods.within);
+    let (found, mut failed) = described(client, &node, wanted.pods.names, true).await;
+    let told = found.iter().map(text::of).collect::<Vec<_>>().join("\n");
+    failed.extend(out.write_all(told.as_bytes()).err().map(CtlError::from));
+    none_of(failed)
+}
+
+/// What is known of pods, and why there are some of which nothing is.
+async fn described(
+    client: &Client,
+    node: &Node,
+    names: Vec<String>,
+    with_settings: bool,
+) -> (Vec<Value>, Vec<CtlError>) {
     let (mut found, mut failed) = (Vec::new(), Vec::new());
-    for text in &wanted.pods.names {
-        let described = match node.find(text) {
-            Ok(pod) => describe(client, &pod).await,
+    for text in node.names(names) {
+        let described = match node.find(&text) {
+            Ok(pod) => describe(client, &pod, with_settings).await,
             Err(error) => Err(error),
         };
         match described {
@@ -30,17 +55,20 @@ pub(super) async fn run(
             Err(error) => failed.push(error),
         }
     }
-    let form = if wanted.output == "yaml" { Form::Yaml } else { Form::Json };
-    let printed = document::of(found.into(), form).and_then(|text| Ok(out.write_all(text.as_bytes())?));
-    failed.extend(printed.err());
-    none_of(failed)
+    (found, failed)
 }
 
-async fn describe(client: &Client, pod: &Pod) -> Result<Value, CtlError> {
+async fn describe(client: &Client, pod: &Pod, with_settings: bool) -> Result<Value, CtlError> {
     let status = client.sandbox_in_full(&pod.sandbox.id).await?;
     let mut machines = Vec::new();
     for container in &pod.containers {
-        machines.push(machine(client.container_in_full(&container.id).await?));
+        let response = client.container_in_full(&container.id).await?;
+        let settings = info(&response.info).get("settings").cloned();
+        let mut told = machine(response);
+        if let Some(settings) = settings.filter(|_| with_settings) {
+            told["settings"] = settings;
+        }
+        machines.push(told);
     }
     let mut told = sandbox(status);
     told.insert("machines".into(), machines.into());

@@ -230,6 +230,16 @@ pub enum CtlError {
     /// The result cannot be printed.
     #[error("failed to print")]
     Output(#[from] io::Error),
+    /// What is written cannot be done here, and what does it instead.
+    #[error("{0}")]
+    Usage(String),
+    /// What was waited for did not come.
+    #[error("{what} did not come within {} s", deadline.as_secs())]
+    Late {
+        /// What was waited for.
+        what: String,
+        deadline: Duration,
+    },
     /// The terminal, or a signal, cannot be had.
     #[error("failed to {action}")]
     Terminal {
@@ -414,7 +424,10 @@ impl CtlError {
             Self::Session(EndError::Lost(_)) => {
                 Some("did controld restart? the machine runs on; see `journalctl -u controld`")
             }
-            Self::NotOurs(_) => Some("whoever made it, such as kubelet, decides on that"),
+            Self::NotOurs(_) => Some(
+                "whoever made it, such as kubelet, decides on that; `virtletctl exec POD reboot` has the guest reboot",
+            ),
+            Self::Late { .. } => Some("`virtletctl logs` and `virtletctl console` show what the guest does"),
             Self::Uncertain(_) => Some("stop it first, once libvirt answers again"),
             Self::NoContainer(_) => Some("it may be starting; `virtletctl ps -a` shows it"),
             Self::NoImage(_) => Some("`virtletctl image ls` lists all"),

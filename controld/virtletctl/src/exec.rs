@@ -1,5 +1,6 @@
 //! `exec`: a command in a guest, with our input, output and terminal.
 
+mod first;
 mod session;
 
 use std::io::{self, IsTerminal as _, Write};
@@ -9,13 +10,20 @@ use proto::machines::ExecRequest;
 use streaming::client::{Options, attach};
 use tokio::sync::mpsc;
 
-use super::cli;
+use self::first::First;
 use super::client::Client;
 use super::error::CtlError;
 use super::find::Node;
 use super::terminal::{self, Raw, Signals};
+use super::{cli, wait};
 
 pub(super) use self::session::{Streams, carry};
+
+/// The better shell, if the guest has it.
+const LOGIN_SHELL: &str = "if command -v bash >/dev/null; then exec bash -l; fi; exec sh -l";
+/// What may take as long as a guest boots.
+pub(super) const WAITED_FOR: &str =
+    "waiting for `virtlet-agent` in the guest, up to 100 s while it boots; Ctrl-C leaves";
 
 pub(super) async fn run(client: &Client, wanted: cli::Exec, out: &mut (dyn Write + Send)) -> Result<(), CtlError> {
     let node = Node::read(client).await?.within(&wanted.within);
@@ -41,24 +49,44 @@ pub(super) async fn run(client: &Client, wanted: cli::Exec, out: &mut (dyn Write
         working_dir: wanted.workdir.unwrap_or_default(),
         user: wanted.user.unwrap_or_default(),
     };
-    let url = client.exec_otherwise(request).await?;
+    let url = wait::told(WAITED_FOR, client.exec_otherwise(request)).await?;
     // Before the terminal changes, so that none of them finds it changed.
     let mut signals = Signals::listen()?;
     let session = attach(&url, options).await.map_err(CtlError::Exec)?;
-    let raw = if tty && wanted.stdin { Some(Raw::enter(stdin).map_err(terminal::no_raw)?) } else { None };
     let keys = if wanted.stdin { terminal::keys().map_err(terminal::no_keys)? } else { mpsc::channel(1).1 };
     let mut sizes = terminal::resized()?;
     let size = async || {
         sizes.recv().await;
         terminal::size(io::stdin())
     };
-    let streams = Streams { input: keys, out: tokio::io::stdout(), err: tokio::io::stderr() };
+    let is_raw = tty && wanted.stdin;
+    // Only once the command has said something: until then nobody in the guest hears a Ctrl-C, so it has to be ours.
+    let out = First::new(tokio::io::stdout(), || is_raw.then(|| Raw::enter(io::stdin())).transpose());
+    let streams = Streams { input: keys, out, err: tokio::io::stderr() };
     let ended = tokio::select! {
         ended = carry(session, streams, terminal::size(io::stdin()), size) => ended,
         signal = signals.next() => Err(CtlError::Interrupted(signal)),
     };
-    drop(raw);
     done(ended?)
+}
+
+/// A shell in the guest, on our terminal if we have one.
+pub(super) async fn shell(client: &Client, wanted: cli::Shell, out: &mut (dyn Write + Send)) -> Result<(), CtlError> {
+    let cli::Shell { pod, user, workdir, container, within } = wanted;
+    let exec = cli::Exec {
+        pod,
+        command: ["sh", "-c", LOGIN_SHELL].map(str::to_owned).to_vec(),
+        stdin: true,
+        tty: io::stdin().is_terminal(),
+        env: Vec::new(),
+        workdir,
+        user,
+        container,
+        sync: false,
+        timeout: 0,
+        within,
+    };
+    Box::pin(run(client, exec, out)).await
 }
 
 /// A variable with its value, which may be our own.

@@ -1,10 +1,11 @@
 //! Pods by what a user writes: a name, or the beginning of an id.
 
-use proto::cri::{Container, PodSandbox, PodSandboxMetadata};
+use proto::cri::{Container, ContainerState, PodSandbox, PodSandboxMetadata};
 
 use super::cli::Within;
 use super::client::Client;
 use super::error::CtlError;
+use super::kind;
 use super::text::short;
 
 /// A pod that was found.
@@ -51,8 +52,25 @@ impl Node {
         self.containers.iter().filter(|container| container.pod_sandbox_id == sandbox.id)
     }
 
+    /// The names of a command line without the kind that may stand in front of them, as in `delete pod web`.
+    pub(super) fn names(&self, words: Vec<String>) -> Vec<String> {
+        let is_kind = |word: &String| kind::is_kind(word) && !self.has(word);
+        let skipped = usize::from(words.first().is_some_and(is_kind));
+        words.into_iter().skip(skipped).collect()
+    }
+
+    fn has(&self, text: &str) -> bool {
+        self.sandboxes.iter().any(|sandbox| is_named(sandbox, text))
+    }
+
+    /// A name or id without its kind, unless a namespace is called like that kind.
+    fn meant<'a>(&self, text: &'a str) -> &'a str {
+        if self.has(text) { text } else { kind::without(text) }
+    }
+
     /// The pod of a name, or the beginning of its or its container's id. Names come before ids.
     pub(super) fn find(&self, text: &str) -> Result<Pod, CtlError> {
+        let text = self.meant(text);
         let named: Vec<&PodSandbox> = self.sandboxes.iter().filter(|sandbox| is_named(sandbox, text)).collect();
         match named.as_slice() {
             [] => {}
@@ -79,6 +97,7 @@ impl Node {
 
     /// The same with the containers of one name alone, newest first, if one is given, also as POD/CONTAINER.
     pub(super) fn find_with(&self, text: &str, container: Option<&str>) -> Result<Pod, CtlError> {
+        let text = self.meant(text);
         let (pod, container) = match (self.find(text), text.rsplit_once('/'), container) {
             // Not NAMESPACE/NAME.
             (Err(CtlError::NoPod { .. }), Some((pod, of_path)), None) => (self.find(pod)?, Some(of_path)),
@@ -119,6 +138,17 @@ impl Pod {
     /// The container that was named, or the newest.
     pub(super) fn container(&self) -> Result<&Container, CtlError> {
         self.containers.first().ok_or_else(|| CtlError::NoContainer(self.name()))
+    }
+
+    /// The same, of a machine that is on: what is off is told at once, and not by a wait for its network.
+    pub(super) fn running(&self) -> Result<&Container, CtlError> {
+        let container = self.container()?;
+        match container.state() {
+            ContainerState::ContainerCreated | ContainerState::ContainerExited => {
+                Err(CtlError::NotRunning(self.name()))
+            }
+            ContainerState::ContainerRunning | ContainerState::ContainerUnknown => Ok(container),
+        }
     }
 
     /// The container before it.
@@ -193,6 +223,9 @@ mod tests {
             ("web", "aa11", vec!["ee2", "ee1"]),
             ("default/web", "aa11", vec!["ee2", "ee1"]),
             ("test/db", "bb33", vec!["cc9"]),
+            ("pod/web", "aa11", vec!["ee2", "ee1"]),
+            ("vmi/test/db", "bb33", vec!["cc9"]),
+            ("po/aa1", "aa11", vec!["ee2", "ee1"]),
             ("aa1", "aa11", vec!["ee2", "ee1"]),
             ("ee1", "aa11", vec!["ee1"]),
             ("cc9", "bb33", vec!["cc9"]),
@@ -214,6 +247,8 @@ mod tests {
             ("web", None, "ee2"),
             ("default/web", None, "ee2"),
             ("web/old", None, "ee1"),
+            ("pod/web", None, "ee2"),
+            ("pod/web/old", None, "ee1"),
             ("default/web/vm", None, "ee2"),
             ("web", Some("old"), "ee1"),
             ("aa1", Some("ee1"), "ee1"),
@@ -222,11 +257,13 @@ mod tests {
         ] {
             assert_eq!(node.find_container(text, container).expect(text).1.id, wanted, "{text} {container:?}");
         }
-        let errors = [("web/", None), ("web", Some("q")), ("q/vm", None), ("web/vm", Some("vm")), ("aa", None)]
-            .map(|(text, container)| node.find_container(text, container).expect_err(text).to_string());
+        let errors =
+            [("web/", None), ("web", Some("q")), ("q/vm", None), ("pod/q", None), ("web/vm", Some("vm")), ("aa", None)]
+                .map(|(text, container)| node.find_container(text, container).expect_err(text).to_string());
         insta::assert_snapshot!(errors.join("\n"), @"
         pod `web` has no container ``; it has vm, old
         pod `web` has no container `q`; it has vm, old
+        no pod or container `q`
         no pod or container `q`
         no pod or container `web/vm`
         pod `aa` has no container
@@ -251,6 +288,19 @@ mod tests {
         no pod or container `dd` in namespace `test`
         ");
         assert_eq!(node().within(&Within::default()).find("web").expect("any").sandbox.id, "aa11");
+    }
+
+    #[test]
+    fn a_kind_in_front_of_names_is_no_name_unless_a_pod_is_called_so() {
+        let words = |words: &[&str]| words.iter().map(|&word| word.to_owned()).collect::<Vec<_>>();
+        for (said, wanted) in
+            [(&["pod", "web"][..], &["web"][..]), (&["web", "pod"], &["web", "pod"]), (&["pods"], &[])]
+        {
+            assert_eq!(node().names(words(said)), words(wanted), "{said:?}");
+        }
+        let mut node = node();
+        node.sandboxes[0].metadata = Some(PodSandboxMetadata { name: "pod".into(), ..Default::default() });
+        assert_eq!(node.names(words(&["pod", "db"])), words(&["pod", "db"]));
     }
 
     #[test]

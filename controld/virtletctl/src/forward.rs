@@ -43,6 +43,7 @@ async fn forward_ports(
     out: &mut (dyn Write + Send),
 ) -> Result<(), CtlError> {
     let pod = Node::read(client).await?.within(&wanted.within).find(&wanted.pod)?;
+    pod.running()?;
     let url = client.port_forward(&pod.sandbox.id).await?;
     let session = Arc::new(forward(&url).await.map_err(CtlError::Forward)?);
     let mut listening = JoinSet::new();

@@ -15,16 +15,21 @@ mod describe;
 mod doctor;
 mod document;
 mod each;
+pub mod elsewhere;
 pub mod error;
 mod events;
 mod exec;
 mod explain;
+mod filter;
 mod find;
 mod forward;
 mod image;
 mod inspect;
 pub mod interrupt;
+mod jsonpath;
+mod kind;
 mod logdir;
+mod login;
 mod logs;
 mod name;
 mod orphans;
@@ -32,17 +37,22 @@ mod pause;
 mod place;
 mod ports;
 mod ps;
+mod publish;
 mod pull;
 mod quantity;
+mod ready;
 mod rm;
 pub mod selector;
+mod share;
 mod ssh;
 mod start;
 mod stats;
 mod stop;
+mod template;
 mod terminal;
 mod text;
 pub mod thing;
+mod until;
 mod version;
 mod vnc;
 mod wait;
@@ -81,7 +91,7 @@ pub async fn run(cli: Cli, out: &mut (dyn Write + Send), interrupt: Interrupt) -
         }
         // Boxed, like those below.
         Command::Doctor(wanted) => return Box::pin(doctor::run(wanted, &cli.socket, out)).await.map_err(one),
-        Command::Validate(wanted) => return Err(one(explain::validate(wanted))),
+        Command::Validate(wanted) => return Err(one(Box::pin(explain::validate(wanted, &cli.socket)).await)),
         Command::Manual(wanted) => {
             return manual::write(Cli::command(), Section::Commands, &wanted.dir).map_err(|cause| one(cause.into()));
         }
@@ -93,45 +103,64 @@ pub async fn run(cli: Cli, out: &mut (dyn Write + Send), interrupt: Interrupt) -
     }
     let client = &Client::connect(&cli.socket).await.map_err(|cause| one(or_file(cause, &cli.command)))?;
     let interrupt = &interrupt;
-    // Boxed, since the largest of them needs as much of a stack as all of them.
-    let done: Pin<Box<dyn Future<Output = _> + '_>> = match cli.command {
-        Command::Run(wanted) => Box::pin(async { create::run(client, wanted, out, interrupt).await.map_err(one) }),
-        Command::Ps(wanted) => Box::pin(async move { ps::run(client, &wanted, out).await }),
-        Command::Logs(wanted) => Box::pin(async move { logs::run(client, &wanted, out).await.map_err(one) }),
-        Command::Console(wanted) => Box::pin(async move { console::run(client, &wanted).await.map_err(one) }),
-        Command::Exec(wanted) => Box::pin(async { exec::run(client, wanted, out).await.map_err(one) }),
-        Command::Cp(wanted) => Box::pin(async { cp::run(client, wanted).await.map_err(one) }),
-        Command::Ssh(wanted) => Box::pin(async move { ssh::run(client, &wanted).await.map_err(one) }),
-        Command::PortForward(wanted) => {
-            Box::pin(async move { forward::run(client, &wanted, out, interrupt).await.map_err(one) })
+    // Boxed, since the largest of them needs as much of a stack as all of them; and made elsewhere, since each has its place here
+    // otherwise before it is boxed.
+    let done: Work<'_> = match cli.command {
+        Command::Run(wanted) => {
+            boxed(move || async move { create::run(client, wanted, out, interrupt).await.map_err(one) })
         }
-        Command::Vnc(wanted) => Box::pin(async move { vnc::run(client, &wanted, out, interrupt).await.map_err(one) }),
-        Command::Explain(wanted) => Box::pin(async move { explain::run(client, &wanted, out).await.map_err(one) }),
-        Command::Inspect(wanted) => Box::pin(async move { describe::run(client, &wanted, out).await }),
-        Command::Stats(wanted) => Box::pin(async move { stats::stats(client, &wanted, out).await }),
-        Command::Top(wanted) => Box::pin(async move { stats::top(client, &wanted, out).await }),
-        Command::Events(wanted) => Box::pin(async move { events::run(client, &wanted, out).await.map_err(one) }),
-        Command::Stop(wanted) => Box::pin(stop::run(client, wanted.pods, wanted.timeout, out)),
-        Command::Kill(wanted) => Box::pin(stop::run(client, wanted.pods, 0, out)),
-        Command::Start(wanted) => Box::pin(start::run(client, wanted.pods, out)),
-        Command::Restart(wanted) => Box::pin(start::again(client, wanted, out)),
-        Command::Pause(wanted) => Box::pin(pause::run(client, wanted.pods, out)),
-        Command::Resume(wanted) => Box::pin(pause::end(client, wanted.pods, out)),
-        Command::Rm(wanted) => Box::pin(rm::run(client, wanted, out)),
-        Command::Orphans(wanted) => Box::pin(async move { orphans::list(client, &wanted, out).await.map_err(one) }),
-        Command::Forget(wanted) => Box::pin(orphans::forget(client, wanted, out)),
-        Command::Images(wanted) => Box::pin(image::run(client, ImageCommand::Ls(wanted), out, interrupt)),
-        Command::Pull(wanted) => Box::pin(image::run(client, ImageCommand::Pull(wanted), out, interrupt)),
-        Command::Rmi(wanted) => Box::pin(image::run(client, ImageCommand::Rm(wanted), out, interrupt)),
+        Command::Ps(wanted) => boxed(move || async move { ps::run(client, &wanted, out).await }),
+        Command::Logs(wanted) => boxed(move || async move { logs::run(client, &wanted, out).await.map_err(one) }),
+        Command::Console(wanted) => boxed(move || async move { console::run(client, &wanted).await.map_err(one) }),
+        Command::Exec(wanted) => boxed(move || async move { exec::run(client, wanted, out).await.map_err(one) }),
+        Command::Shell(wanted) => boxed(move || async move { exec::shell(client, wanted, out).await.map_err(one) }),
+        Command::Cp(wanted) => boxed(move || async move { cp::run(client, wanted).await.map_err(one) }),
+        Command::Ssh(wanted) => boxed(move || async move { ssh::run(client, &wanted).await.map_err(one) }),
+        Command::PortForward(wanted) => {
+            boxed(move || async move { forward::run(client, &wanted, out, interrupt).await.map_err(one) })
+        }
+        Command::Vnc(wanted) => {
+            boxed(move || async move { vnc::run(client, &wanted, out, interrupt).await.map_err(one) })
+        }
+        Command::Explain(wanted) => boxed(move || async move { explain::run(client, &wanted, out).await.map_err(one) }),
+        Command::Inspect(wanted) => boxed(move || async move { describe::run(client, &wanted, out).await }),
+        Command::Describe(wanted) => boxed(move || describe::tell(client, wanted, out)),
+        Command::Wait(wanted) => boxed(move || async move { until::run(client, &wanted, out).await }),
+        Command::Stats(wanted) => boxed(move || async move { stats::stats(client, &wanted, out).await }),
+        Command::Top(wanted) => boxed(move || async move { stats::top(client, &wanted, out).await }),
+        Command::Events(wanted) => boxed(move || async move { events::run(client, &wanted, out).await.map_err(one) }),
+        Command::Stop(wanted) => boxed(move || stop::run(client, wanted.pods, wanted.timeout, out)),
+        Command::Kill(wanted) => boxed(move || stop::kill(client, wanted.pods, out)),
+        Command::Start(wanted) => boxed(move || start::run(client, wanted.pods, out)),
+        Command::Restart(wanted) => boxed(move || start::again(client, wanted.pods, wanted.timeout, out)),
+        Command::Reset(wanted) => boxed(move || start::again(client, wanted.pods, 0, out)),
+        Command::Pause(wanted) => boxed(move || pause::run(client, wanted.pods, out)),
+        Command::Resume(wanted) => boxed(move || pause::end(client, wanted.pods, out)),
+        Command::Rm(wanted) => boxed(move || rm::run(client, wanted, out)),
+        Command::Delete(wanted) => boxed(move || rm::delete(client, wanted, out)),
+        Command::Orphans(wanted) => {
+            boxed(move || async move { orphans::list(client, &wanted, out).await.map_err(one) })
+        }
+        Command::Forget(wanted) => boxed(move || orphans::forget(client, wanted, out)),
+        Command::Images(wanted) => boxed(move || image::run(client, ImageCommand::Ls(wanted), out, interrupt)),
+        Command::Pull(wanted) => boxed(move || image::run(client, ImageCommand::Pull(wanted), out, interrupt)),
+        Command::Rmi(wanted) => boxed(move || image::run(client, ImageCommand::Rm(wanted), out, interrupt)),
         // Done above.
         Command::Completion(_)
         | Command::Doctor(_)
         | Command::Manual(_)
         | Command::Validate(_)
         | Command::Version(_) => Box::pin(std::future::ready(Ok(()))),
-        Command::Image { command } => Box::pin(image::run(client, command, out, interrupt)),
+        Command::Image { command } => boxed(move || image::run(client, command, out, interrupt)),
     };
     done.await
+}
+
+type Work<'a> = Pin<Box<dyn Future<Output = Result<(), Vec<CtlError>>> + 'a>>;
+
+#[inline(never)]
+fn boxed<'a, F: Future<Output = Result<(), Vec<CtlError>>> + 'a>(make: impl FnOnce() -> F) -> Work<'a> {
+    Box::pin(make())
 }
 
 /// Why nobody can be asked, and that there is no file either where one may have been meant.

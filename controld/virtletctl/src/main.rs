@@ -4,9 +4,11 @@ use std::io;
 use std::process::ExitCode;
 use std::sync::LazyLock;
 
+use clap::error::{ContextKind, ContextValue};
 use clap::{CommandFactory as _, FromArgMatches as _};
 use tokio::signal::unix::{SignalKind, signal};
 use virtletctl::cli::{Cli, Command, ImageCommand};
+use virtletctl::elsewhere;
 use virtletctl::error::{CtlError, Line, by_signal};
 use virtletctl::interrupt::Interrupt;
 
@@ -15,8 +17,11 @@ static VERSION: LazyLock<String> =
     LazyLock::new(|| common::version(env!("CARGO_PKG_VERSION"), option_env!("VIRTLET_COMMIT")));
 
 fn main() -> ExitCode {
-    let words = Cli::command().version(VERSION.as_str()).get_matches();
-    let cli = Cli { version: &VERSION, ..Cli::from_arg_matches(&words).unwrap_or_else(|error| error.exit()) };
+    let words = Cli::command().version(VERSION.as_str()).try_get_matches();
+    let cli = match words.and_then(|words| Cli::from_arg_matches(&words)) {
+        Ok(cli) => Cli { version: &VERSION, ..cli },
+        Err(error) => return refuse(&error),
+    };
     let runtime = match tokio::runtime::Builder::new_current_thread().enable_all().build() {
         Ok(runtime) => runtime,
         Err(cause) => return fail(&[CtlError::Terminal { action: "start the runtime", cause }]),
@@ -58,6 +63,16 @@ fn listens(command: &Command) -> bool {
     let has_to_undo =
         matches!(command, Command::Run(_) | Command::Pull(_) | Command::Image { command: ImageCommand::Pull(_) });
     has_to_undo || matches!(command, Command::PortForward(_) | Command::Vnc(_))
+}
+
+/// Of a command line that is none: help, or what is wrong with it, and what does instead of a command that others have.
+fn refuse(error: &clap::Error) -> ExitCode {
+    if let Some(ContextValue::String(word)) = error.get(ContextKind::InvalidSubcommand)
+        && let Some(instead) = elsewhere::instead(word)
+    {
+        return fail(&[CtlError::Usage(format!("there is no command `{word}`; {instead}"))]);
+    }
+    error.exit()
 }
 
 #[expect(clippy::print_stderr, reason = "the one place where errors are told")]

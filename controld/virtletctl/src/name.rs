@@ -1,5 +1,7 @@
 //! Names that a command line gives or lacks.
 
+use std::path::PathBuf;
+
 use common::dns::{MAX_LABEL, is_label};
 
 /// Characters of a random suffix.
@@ -10,6 +12,11 @@ const EXTENSIONS: [&str; 4] = [".qcow2", ".img", ".raw", ".qcow"];
 /// An argument that must not be empty.
 pub(super) fn non_empty(text: &str) -> Result<String, String> {
     if text.is_empty() { Err("must not be empty".into()) } else { Ok(text.to_owned()) }
+}
+
+/// The path of a socket, also as the address that crictl and kubelet take.
+pub(super) fn socket(text: &str) -> Result<PathBuf, String> {
+    non_empty(text.strip_prefix("unix://").unwrap_or(text)).map(PathBuf::from)
 }
 
 /// A DNS label, as names and namespaces of pods are.
@@ -31,6 +38,25 @@ pub(super) fn annotation(text: &str) -> Result<(String, String), String> {
     match text.split_once('=') {
         Some((key, value)) if !key.is_empty() => Ok((key.to_owned(), value.to_owned())),
         _ => Err("must be KEY=VALUE".into()),
+    }
+}
+
+/// A network by its name, with or without the name of its link.
+pub(super) fn network(text: &str) -> Result<String, String> {
+    match text {
+        "host" | "none" => Err("every machine has a network of its own; ports of it are published by -p".into()),
+        _ if text.is_empty() || text.contains(|c: char| c == ',' || c.is_whitespace()) => {
+            Err("must be NAME or NAME@LINK, of one network; `tapmanager networks` lists them".into())
+        }
+        _ => Ok(text.to_owned()),
+    }
+}
+
+/// A signal of `kill`: of those of docker's, only one ends a machine.
+pub(super) fn kill_signal(text: &str) -> Result<String, String> {
+    match text.trim_start_matches("SIG") {
+        "KILL" | "9" => Ok(text.to_owned()),
+        _ => Err("a machine takes no signal but KILL; `virtletctl stop` has the guest shut down".into()),
     }
 }
 
@@ -87,5 +113,9 @@ mod tests {
         assert_eq!(annotation("a=b=c"), Ok(("a".into(), "b=c".into())));
         assert_eq!(annotation("a="), Ok(("a".into(), String::new())));
         assert!(annotation("a").is_err() && annotation("=b").is_err());
+        assert_eq!(socket("unix:///run/x.sock"), Ok("/run/x.sock".into()));
+        assert_eq!(network("lab@net7"), Ok("lab@net7".into()));
+        assert!(["", "host", "none", "a,b", "a b"].iter().all(|text| network(text).is_err()));
+        assert!(["KILL", "SIGKILL", "9"].iter().all(|text| kill_signal(text).is_ok()) && kill_signal("TERM").is_err());
     }
 }

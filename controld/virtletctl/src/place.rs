@@ -7,6 +7,8 @@ use std::path::PathBuf;
 pub enum Place {
     /// A path on this node.
     Local(PathBuf),
+    /// Our standard input or output, for an archive of tar.
+    Stream,
     /// A path in a guest.
     Guest {
         /// As `exec` takes it.
@@ -16,10 +18,13 @@ pub enum Place {
     },
 }
 
-/// `POD:PATH`, or a path of ours. What has a slash before its first colon is one, such as `./a:b`, unless it is
+/// `POD:PATH`, a path of ours, or `-`. What has a slash before its first colon is one, such as `./a:b`, unless it is
 /// NAMESPACE/POD.
 pub(crate) fn place(text: &str) -> Result<Place, String> {
     let local = || Ok(Place::Local(PathBuf::from(text)));
+    if text == "-" {
+        return Ok(Place::Stream);
+    }
     if text.is_empty() {
         return Err("must not be empty".into());
     }
@@ -66,6 +71,7 @@ mod tests {
             };
             assert_eq!(place(text), Ok(wanted), "{text}");
         }
+        assert_eq!((place("-"), place("./-")), (Ok(Place::Stream), Ok(Place::Local("./-".into()))));
         for text in ["", ":a", "web:"] {
             place(text).expect_err(text);
         }

@@ -6,6 +6,8 @@ use common::quantity;
 
 /// CPU quota that is one CPU, in microseconds a period.
 const MILLIS: i64 = 1000;
+/// Memory below this is a slip: no QEMU starts with it.
+const LEAST: i64 = 1 << 20;
 
 /// How many of the last lines; `None` is all.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -22,6 +24,42 @@ pub(super) fn bytes(text: &str) -> Result<i64, String> {
     }
     let size = quantity::bytes(text).ok().and_then(|size| i64::try_from(size).ok()).filter(|size| *size > 0);
     size.ok_or_else(|| "not a size, such as 512Mi; it must be a whole number above zero, and not too large".into())
+}
+
+/// Bytes of a machine's memory. What Kubernetes does not know is read as docker reads it: `512m` and `512MB` are 512 MiB.
+///
+/// # Errors
+/// Says what a size looks like, also of one that is a slip: docker's numbers without a suffix are bytes.
+pub(super) fn memory(text: &str) -> Result<i64, String> {
+    let size = match as_docker(text) {
+        Some(quantity) => quantity::bytes(&quantity).ok().and_then(|size| i64::try_from(size).ok()),
+        None => Some(bytes(text)?),
+    };
+    match size.ok_or("not a size, such as 512m, 512Mi or 2g")? {
+        size if size < LEAST => Err(format!("{size} bytes are less than any machine takes; write 512m for 512 MiB")),
+        size => Ok(size),
+    }
+}
+
+/// A size with a suffix of docker's alone, as a quantity of Kubernetes. All of docker's are powers of 1024.
+fn as_docker(text: &str) -> Option<String> {
+    let end = text.find(|c: char| !c.is_ascii_digit() && c != '.')?;
+    let (number, suffix) = text.split_at_checked(end).filter(|(number, _)| !number.is_empty())?;
+    let unit = match suffix {
+        "b" | "B" => "",
+        "k" => "Ki",
+        "m" => "Mi",
+        "g" => "Gi",
+        "t" => "Ti",
+        _ => match suffix.to_ascii_lowercase().as_str() {
+            "kb" | "kib" => "Ki",
+            "mb" | "mib" => "Mi",
+            "gb" | "gib" => "Gi",
+            "tb" | "tib" => "Ti",
+            _ => return None,
+        },
+    };
+    Some(format!("{number}{unit}"))
 }
 
 /// Thousandths of a CPU, of `2`, `1.5` or `500m`.
@@ -80,6 +118,29 @@ mod tests {
         {
             assert!(bytes(text).is_err(), "{text}");
         }
+    }
+
+    #[test]
+    fn memory_is_read_as_docker_and_kubernetes_read_it() {
+        for (text, wanted) in [
+            ("512m", 512 << 20),
+            ("1g", 1 << 30),
+            ("1.5g", 3 << 29),
+            ("2048k", 2 << 20),
+            ("512MB", 512 << 20),
+            ("1GiB", 1 << 30),
+            ("1073741824b", 1 << 30),
+            ("1073741824", 1 << 30),
+            ("512Mi", 512 << 20),
+            ("3G", 3_000_000_000),
+        ] {
+            assert_eq!(memory(text), Ok(wanted), "{text}");
+        }
+        for text in ["", "m", "0", "0g", "-1g", "1x", "g1", "1..5g", "99999999999999999999g"] {
+            memory(text).expect_err(text);
+        }
+        let told = memory("512").expect_err("bytes");
+        assert_eq!(told, "512 bytes are less than any machine takes; write 512m for 512 MiB");
     }
 
     #[test]

@@ -1,4 +1,4 @@
-//! `rm`: removes pods with their disks and logs. What runs is not lost by a slip: it needs `--force`.
+//! `rm` and `delete`: remove pods with their disks and logs. By `rm` what runs is not lost by a slip: it needs `--force`.
 
 use std::io::Write;
 
@@ -26,6 +26,17 @@ pub(super) async fn run(client: &Client, wanted: cli::Rm, out: &mut (dyn Write +
         remove(client, node, &pod.sandbox, seconds).await
     });
     stop::told(if force { seconds } else { 0 }, "`rm --force` alone", removing).await
+}
+
+/// Removes pods, as kubectl does it: what runs is given its time to shut down.
+pub(super) async fn delete(
+    client: &Client,
+    wanted: cli::Delete,
+    out: &mut (dyn Write + Send),
+) -> Result<(), Vec<CtlError>> {
+    let seconds = if wanted.force { 0 } else { wanted.grace_period };
+    let removing = each(client, wanted.pods, out, async |node, pod| remove(client, node, &pod.sandbox, seconds).await);
+    stop::told(seconds, "`delete --now`", removing).await
 }
 
 /// Of all machines of the pod, whichever was named.

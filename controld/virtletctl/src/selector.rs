@@ -44,8 +44,16 @@ fn of_kubectl(key: String) -> String {
         "metadata.namespace" => "namespace".into(),
         "status.phase" => "state".into(),
         "status.podIP" => "ip".into(),
+        "metadata.creationTimestamp" | "created" => "createdAt".into(),
         _ => key,
     }
+}
+
+/// Reads a `--sort-by`: a field of ours, or kubectl's path to it, as in `{.metadata.name}`.
+pub(super) fn sort_field(text: &str) -> Result<String, String> {
+    let path = text.strip_prefix('{').and_then(|path| path.strip_suffix('}')).unwrap_or(text);
+    let name = key(path.strip_prefix('.').unwrap_or(path))?;
+    Ok(of_kubectl(name))
 }
 
 /// The parts between commas; those in parentheses stay together.
@@ -174,6 +182,21 @@ mod tests {
         }
         for wrong in [",", "a,,b", "a b", "a in b", "a in (b", "=x", "!", "a b=c", &"a,".repeat(80)] {
             labels(wrong).expect_err(wrong);
+        }
+    }
+
+    #[test]
+    fn a_field_to_sort_by_is_ours_or_kubectls() {
+        for (text, wanted) in [
+            ("name", "name"),
+            (".metadata.name", "name"),
+            ("{.metadata.creationTimestamp}", "createdAt"),
+            ("created", "createdAt"),
+        ] {
+            assert_eq!(sort_field(text).as_deref(), Ok(wanted), "{text}");
+        }
+        for text in ["", ".", "{}", "a b"] {
+            sort_field(text).expect_err(text);
         }
     }
 

@@ -1,4 +1,4 @@
-//! `start` and `restart`: a machine that went off comes up again, with the disk that it had.
+//! `start`, `restart` and `reset`: a machine that went off comes up again, with the disk that it had.
 //!
 //! A container of CRI is started once. What is started again is its next attempt: a container of the same make in the same
 //! pod, to which controld gives the pod's disk.
@@ -7,7 +7,7 @@ use std::io::Write;
 
 use proto::cri::*;
 
-use super::cli::{self, Pods};
+use super::cli::Pods;
 use super::client::Client;
 use super::each::each;
 use super::error::CtlError;
@@ -21,20 +21,20 @@ pub(super) async fn run(client: &Client, pods: Pods, out: &mut (dyn Write + Send
     wait::told("waiting for machines to start", starting).await
 }
 
-/// Stops machines and starts them again.
+/// Stops machines, each within `seconds`, and starts them again.
 pub(super) async fn again(
     client: &Client,
-    wanted: cli::Stop,
+    pods: Pods,
+    seconds: u32,
     out: &mut (dyn Write + Send),
 ) -> Result<(), Vec<CtlError>> {
-    let seconds = wanted.timeout;
-    let again = each(client, wanted.pods, out, async |_, pod| {
+    let again = each(client, pods, out, async |_, pod| {
         // Before anything is stopped that could not be started.
         log_dir(&pod)?;
         stop::stop(client, &pod, seconds).await?;
         start(client, &pod).await
     });
-    stop::told(seconds, "`restart -t 0`", again).await
+    stop::told(seconds, "`reset`", again).await
 }
 
 async fn start(client: &Client, pod: &Pod) -> Result<(), CtlError> {

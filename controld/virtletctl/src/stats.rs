@@ -124,10 +124,15 @@ impl<'a> Meant<'a> {
             return Ok(Self { scope, named: None });
         }
         let node = Node::read(client).await?.within(&Within { namespace: scope.namespace.clone() });
+        let names = node.names(wanted.pods.clone());
+        // `top pods` names none.
+        if names.is_empty() {
+            return Ok(Self { scope, named: None });
+        }
         let mut named = BTreeMap::new();
-        for text in &wanted.pods {
-            match node.find(text) {
-                Ok(pod) => drop(named.insert(pod.sandbox.id, text.clone())),
+        for text in names {
+            match node.find(&text) {
+                Ok(pod) => drop(named.insert(pod.sandbox.id, text)),
                 Err(error) => failed.push(error),
             }
         }

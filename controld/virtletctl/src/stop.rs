@@ -22,6 +22,15 @@ pub(super) async fn run(
     told(seconds, "`kill`", each(client, pods, out, async |_, pod| stop(client, &pod, seconds).await)).await
 }
 
+/// Ends machines at once, as by pulling the plug, and prints those that it has ended.
+pub(super) async fn kill(client: &Client, pods: Pods, out: &mut (dyn Write + Send)) -> Result<(), Vec<CtlError>> {
+    let killing = each(client, pods, out, async |_, pod| {
+        pod.running()?;
+        stop(client, &pod, 0).await
+    });
+    told(0, "", killing).await
+}
+
 /// Stops a pod's machine; fine if none runs.
 pub(super) async fn stop(client: &Client, pod: &Pod, seconds: u32) -> Result<(), CtlError> {
     pod.container()?;

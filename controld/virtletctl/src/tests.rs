@@ -4,6 +4,7 @@ mod fake;
 mod images;
 mod machines;
 mod orphans;
+mod verbs;
 
 use std::path::Path;
 
@@ -242,7 +243,17 @@ fn wrong_arguments_are_refused() {
         (vec!["rm", "x", "--timeout", "604801"], "604801"),
         (vec!["logs", "x", "--tail", "some"], "nor `all`"),
         (vec!["logs", "x", "--since", "soon"], "1h30m"),
-        (vec!["get", "nodes"], "[possible values: pods, pod, po]"),
+        (vec!["run", "x", "-m", "512"], "write 512m for 512 MiB"),
+        (vec!["run", "x", "-p", "80"], "`80:80`"),
+        (vec!["run", "x", "-v", "data:/data"], "`./data`"),
+        (vec!["run", "x", "--network", "host"], "published by -p"),
+        (vec!["kill", "x", "-s", "TERM"], "`virtletctl stop`"),
+        (vec!["ps", "--filter", "colour=red"], "ancestor"),
+        (vec!["ps", "--format", "{{.Colour}}"], "-o json"),
+        (vec!["ps", "-o", "jsonpath={"], "has no `}`"),
+        (vec!["ps", "-o", "go-template=x"], "--format"),
+        (vec!["validate"], "<FILE>"),
+        (vec!["wait", "x", "--for", "luck"], "condition=Ready"),
         (vec!["logs", "x", "-n", "A_b"], "lower-case"),
         (vec!["exec", "x"], "<COMMAND>"),
         (vec!["exec", "x", "--timeout", "3", "--", "true"], "--sync"),

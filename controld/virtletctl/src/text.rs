@@ -60,11 +60,17 @@ pub(super) fn short(id: &str) -> String {
 
 /// Rows under their heads, in columns as wide as they must be.
 pub(super) fn table<const N: usize>(heads: [&str; N], rows: &[[String; N]]) -> String {
-    let rows: Vec<[String; N]> = std::iter::once(heads.map(str::to_owned))
-        .chain(rows.iter().map(|row| row.each_ref().map(|cell| if cell.is_empty() { "-".into() } else { shown(cell) })))
-        .collect();
+    let heads = heads.map(str::to_owned).to_vec();
+    let cells = |row: &[String; N]| {
+        row.iter().map(|cell| if cell.is_empty() { "-".into() } else { shown(cell) }).collect::<Vec<String>>()
+    };
+    aligned(&std::iter::once(heads).chain(rows.iter().map(cells)).collect::<Vec<_>>())
+}
+
+/// Rows of harmless cells, in columns as wide as they must be.
+pub(super) fn aligned(rows: &[Vec<String>]) -> String {
     let mut table = String::new();
-    for row in &rows {
+    for row in rows {
         let mut line = String::new();
         for (column, cell) in row.iter().enumerate() {
             let width = rows.iter().filter_map(|row| row.get(column)).map(|cell| cell.chars().count()).max();

@@ -115,6 +115,8 @@ fn virtletctl(bed: &Bed) -> Result<()> {
         http::get(ip, "/cgi-bin/info").is_ok_and(|info| info.contains("cpus 1"))
     })?;
     ensure!(ok(&["ps"])?.contains("mine"), "not listed: {}", ok(&["ps"])?);
+    let phase = ["get", "pod/mine", "-o", "jsonpath={.status.phase}"];
+    ensure!(ok(&phase)? == "Running", "get: {}", ok(&phase)?);
     ensure!(ok(&["image", "ls"])?.contains("tiny.qcow2"), "the image is not listed");
     wait_for("console in virtletctl logs", BOOT_DEADLINE, || {
         Ok(ok(&["logs", "mine"])?.contains("tiny: ready").then_some(()))
@@ -122,6 +124,9 @@ fn virtletctl(bed: &Bed) -> Result<()> {
     ensure!(ok(&["top", "-o", "name"])? == "default/mine\n", "top: {}", ok(&["top"])?);
     ensure!(ok(&["stop", "-t", "0", "mine"])? == "mine\n" && running_domains()?.is_empty(), "still runs");
     ensure!(ok(&["ps", "-o", "name", "--field-selector", "state=Exited"])? == "default/mine\n", "not exited");
+    let off = run(&["kill", "mine"])?;
+    ensure!(off.code == Some(1) && off.stderr.contains("does not run"), "kill of what is off: {off:?}");
+    ensure!(ok(&["wait", "mine"])?.trim().parse::<i32>().is_ok(), "wait: {}", ok(&["wait", "mine"])?);
     ok(&["start", "mine"])?;
     ensure!(ok(&["logs", "-p", "mine"])?.contains("tiny: ready"), "no log of the start before");
     wait_until("HTTP answer after the second start", BOOT_DEADLINE, || http::get(ip, "/cgi-bin/info").is_ok())?;

@@ -1,4 +1,4 @@
-//! `exec`, `cp` and `ssh`.
+//! `exec`, `shell`, `cp` and `ssh`.
 
 use std::path::PathBuf;
 
@@ -11,7 +11,7 @@ use crate::{name, quantity};
 /// Of `exec`.
 #[derive(Debug, Args)]
 pub struct Exec {
-    /// Pod by its name, also as NAMESPACE/NAME, or by the beginning of its or its container's id; /CONTAINER may follow
+    /// Pod by its name, also as NAMESPACE/NAME or pod/NAME, or by the beginning of its or its container's id; /CONTAINER may follow
     #[arg(value_name = "POD[/CONTAINER]", value_parser = name::non_empty)]
     pub pod: String,
     /// Command and its arguments; no shell reads them
@@ -48,14 +48,34 @@ pub struct Exec {
     pub within: Within,
 }
 
+/// Of `shell`.
+#[derive(Debug, Args)]
+pub struct Shell {
+    /// Pod by its name, also as NAMESPACE/NAME or pod/NAME, or by the beginning of its or its container's id; /CONTAINER may follow
+    #[arg(value_name = "POD[/CONTAINER]", value_parser = name::non_empty)]
+    pub pod: String,
+    /// User of the guest, if not the container's
+    #[arg(short, long, value_name = "USER[:GROUP]", value_parser = name::non_empty)]
+    pub user: Option<String>,
+    /// Directory in the guest, if not the container's
+    #[arg(short, long, value_name = "PATH", value_parser = name::non_empty)]
+    pub workdir: Option<String>,
+    /// Name of the container, if not the newest one of the pod is meant
+    #[arg(short, long, value_name = "NAME", value_parser = name::non_empty)]
+    pub container: Option<String>,
+    /// Where the pod is named.
+    #[command(flatten)]
+    pub within: Within,
+}
+
 /// Of `cp`.
 #[derive(Debug, Args)]
 pub struct Cp {
-    /// What to copy: a path on this node, or one in a guest
-    #[arg(value_name = "PATH|POD:PATH", value_parser = place)]
+    /// What to copy: a path on this node, or one in a guest; `-` is an archive of tar on the standard input
+    #[arg(value_name = "PATH|POD:PATH|-", value_parser = place)]
     pub from: Place,
-    /// Where to, as the other of both
-    #[arg(value_name = "POD:PATH|PATH", value_parser = place)]
+    /// Where to, as the other of both; `-` writes an archive of tar to the standard output
+    #[arg(value_name = "POD:PATH|PATH|-", value_parser = place)]
     pub to: Place,
     /// Name of the container, if not the newest one of the pod is meant
     #[arg(short, long, value_name = "NAME", value_parser = name::non_empty)]
@@ -71,16 +91,16 @@ pub struct Cp {
 /// Of `ssh`.
 #[derive(Debug, Args)]
 pub struct Ssh {
-    /// Pod by its name, also as NAMESPACE/NAME, or by the beginning of its or its container's id; who logs in may be in front
+    /// Pod by its name, also as NAMESPACE/NAME or pod/NAME, or by the beginning of its or its container's id; who logs in may be in front
     #[arg(value_name = "[USER@]POD", value_parser = name::non_empty)]
     pub pod: String,
     /// Command to run in place of a shell
     #[arg(value_name = "COMMAND", trailing_var_arg = true)]
     pub command: Vec<String>,
-    /// Who logs in [default: as ssh's configuration says]
+    /// Who logs in [default: the user that images of this name have, else as ssh's configuration says]
     #[arg(short, long, value_name = "USER", value_parser = name::non_empty)]
     pub login_name: Option<String>,
-    /// File of a private key; may be repeated
+    /// File of a private key; may be repeated [default: the one beside the public key that `run` was given]
     #[arg(short, long = "identity-file", value_name = "FILE")]
     pub identity_files: Vec<PathBuf>,
     /// Port of the guest

@@ -1,15 +1,18 @@
 //! The commands of pods and their machines.
 
+use std::time::Duration;
+
 use clap::Args;
 
 use super::Output;
-use crate::name;
-use crate::selector::{self, Fields, Labels};
+use crate::selector::{self, Labels};
+use crate::until::{self, Until};
+use crate::{name, quantity};
 
 /// Which pods are named.
 #[derive(Debug, Args)]
 pub struct Pods {
-    /// Names of pods, also as NAMESPACE/NAME, or beginnings of their or their containers' ids
+    /// Names of pods, also as NAMESPACE/NAME or pod/NAME, or beginnings of their or their containers' ids
     #[arg(value_name = "NAME|ID", required = true, value_parser = name::non_empty)]
     pub names: Vec<String>,
     /// Where they are named.
@@ -40,29 +43,6 @@ pub struct Scope {
     pub selector: Labels,
 }
 
-/// Of `ps`.
-#[derive(Debug, Args)]
-pub struct Ps {
-    /// What `get` lists, as kubectl has it; there is nothing else
-    #[arg(value_parser = ["pods", "pod", "po"], hide = true)]
-    pub kind: Option<String>,
-    /// Also what does not run
-    #[arg(short, long)]
-    pub all: bool,
-    /// Only ids of pods, in full
-    #[arg(short, long, conflicts_with_all = ["output", "json"])]
-    pub quiet: bool,
-    /// Which pods.
-    #[command(flatten)]
-    pub scope: Scope,
-    /// Only rows with such fields, such as `state=Exited` or `namespace!=default`; the fields are those of `-o json`
-    #[arg(long, value_name = "FIELDS", default_value = "", hide_default_value = true, value_parser = selector::fields)]
-    pub field_selector: Fields,
-    /// How to print.
-    #[command(flatten)]
-    pub output: Output,
-}
-
 /// Of `inspect`.
 #[derive(Debug, Args)]
 pub struct InspectPods {
@@ -72,6 +52,31 @@ pub struct InspectPods {
     /// How to print
     #[arg(short, long, value_name = "FORM", default_value = "json", value_parser = ["json", "yaml"])]
     pub output: String,
+}
+
+/// Of `describe`.
+#[derive(Debug, Args)]
+pub struct Describe {
+    /// Which pods.
+    #[command(flatten)]
+    pub pods: Pods,
+}
+
+/// Of `wait`.
+#[derive(Debug, Args)]
+pub struct Wait {
+    /// Which pods.
+    #[command(flatten)]
+    pub pods: Pods,
+    /// What for: that machines are running or stopped, that guests are ready, or that pods are removed
+    ///
+    /// A guest is ready when an agent in it answers, or something listens on its port 22. kubectl's condition=Ready and delete
+    /// are taken, too.
+    #[arg(long = "for", value_name = "WHAT", default_value = "stopped", value_parser = until::parse)]
+    pub until: Until,
+    /// How long at most [default: for ever, or 5m for what comes soon or never]
+    #[arg(long, value_name = "DURATION", value_parser = quantity::span)]
+    pub timeout: Option<Duration>,
 }
 
 /// Of `stats`.
@@ -88,7 +93,7 @@ pub struct Stats {
 /// Of `top`.
 #[derive(Debug, Args)]
 pub struct Top {
-    /// Names of pods, also as NAMESPACE/NAME, or beginnings of their or their containers' ids [default: all that run]
+    /// Names of pods, also as NAMESPACE/NAME or pod/NAME, or beginnings of their or their containers' ids [default: all that run]
     #[arg(value_name = "NAME|ID", value_parser = name::non_empty)]
     pub pods: Vec<String>,
     /// Which pods.
@@ -127,6 +132,17 @@ pub struct Kill {
     /// Which pods.
     #[command(flatten)]
     pub pods: Pods,
+    /// KILL, which is the default: a machine takes no other
+    #[arg(short, long, value_parser = name::kill_signal, hide = true)]
+    pub signal: Option<String>,
+}
+
+/// Of `reset`.
+#[derive(Debug, Args)]
+pub struct Reset {
+    /// Which pods.
+    #[command(flatten)]
+    pub pods: Pods,
 }
 
 /// Of `start`.
@@ -157,4 +173,18 @@ pub struct Rm {
     /// With -f, how long a guest may take to shut down before, in seconds
     #[arg(short, long, visible_aliases = ["time", "grace-period"], value_name = "SECONDS", value_parser = clap::value_parser!(u32).range(..=604_800))]
     pub timeout: Option<u32>,
+}
+
+/// Of `delete`.
+#[derive(Debug, Args)]
+pub struct Delete {
+    /// Which pods.
+    #[command(flatten)]
+    pub pods: Pods,
+    /// How long a guest may take to shut down, in seconds
+    #[arg(short = 't', long, visible_alias = "timeout", value_name = "SECONDS", default_value_t = 30, value_parser = clap::value_parser!(u32).range(..=604_800))]
+    pub grace_period: u32,
+    /// End machines at once
+    #[arg(short, long, visible_alias = "now", conflicts_with = "grace_period")]
+    pub force: bool,
 }

@@ -1,10 +1,16 @@
 //! Calls to the service for machines.
 
+use std::time::Duration;
+
 use proto::cri;
 use proto::machines::{ExecRequest, PauseRequest, ResumeRequest};
+use tonic::Code;
 
 use super::super::error::CtlError;
-use super::{Client, look, work};
+use super::{Client, call, work};
+
+/// A guest that boots has 100 s at controld.
+const AGENT_DEADLINE: Duration = Duration::from_secs(130);
 
 impl Client {
     pub(crate) async fn pause(&self, container: &str) -> Result<(), CtlError> {
@@ -19,11 +25,16 @@ impl Client {
         work("resume the machine", machines.resume(request)).await.map(drop)
     }
 
-    /// The URL of a command's session. What CRI can say goes by CRI, which any controld knows.
+    /// The URL of a command's session. What takes our agent waits for it here, where we can say so. What CRI can say goes by CRI
+    /// with a controld that knows nothing else.
     pub(crate) async fn exec_otherwise(&self, request: ExecRequest) -> Result<String, CtlError> {
-        if !request.env.is_empty() || !request.working_dir.is_empty() || !request.user.is_empty() {
+        let is_otherwise = !request.env.is_empty() || !request.working_dir.is_empty() || !request.user.is_empty();
+        if is_otherwise || request.stdin || request.tty {
             let mut machines = self.machines.clone();
-            return Ok(look("start the command", machines.exec(request)).await?.url);
+            match call("run the command", AGENT_DEADLINE, machines.exec(request.clone())).await {
+                Err(error) if error.code() == Some(Code::Unimplemented) && !is_otherwise => {}
+                answered => return Ok(answered?.url),
+            }
         }
         let ExecRequest { container_id, cmd, stdin, stdout, stderr, tty, .. } = request;
         self.exec(cri::ExecRequest { container_id, cmd, tty, stdin, stdout, stderr }).await

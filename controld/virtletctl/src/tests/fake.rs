@@ -53,6 +53,8 @@ pub(super) struct Fake {
     ended_at_look: Option<i64>,
     /// Containers so far.
     made: usize,
+    /// What machines end with as soon as they are started, if they do.
+    pub(super) exit_code: Option<i32>,
 }
 
 /// A pod whose machine, if it runs, uses a quarter of a CPU, looked at every second.
@@ -207,14 +209,16 @@ impl Handle {
 #[tonic::async_trait]
 impl RuntimeService for Handle {
     async fn run_pod_sandbox(&self, request: Request<RunPodSandboxRequest>) -> Answer<RunPodSandboxResponse> {
-        let config = request.into_inner().config.expect("config");
-        self.called("RunPodSandbox", "", |state| {
+        let RunPodSandboxRequest { config, runtime_handler } = request.into_inner();
+        let config = config.expect("config");
+        self.called("RunPodSandbox", &runtime_handler.clone(), |state| {
             let id = format!("5a{:030}", state.pods.len() + 1);
             let pod = PodSandbox {
                 id: id.clone(),
                 metadata: config.metadata.clone(),
                 labels: config.labels.clone(),
                 created_at: common::now_nanos() - AGE_NANOS,
+                runtime_handler,
                 ..Default::default()
             };
             state.pods.push((pod, config));
@@ -263,7 +267,8 @@ impl RuntimeService for Handle {
                 pod_sandbox_id: request.pod_sandbox_id,
                 metadata: config.metadata.clone(),
                 image: config.image.clone(),
-                created_at: common::now_nanos() - AGE_NANOS,
+                // Those that are started again are younger than their pods.
+                created_at: common::now_nanos() - AGE_NANOS + i64::try_from(state.made).unwrap_or(0) * 1_000_000_000,
                 ..Default::default()
             };
             state.machines.push((machine, config));
@@ -275,7 +280,9 @@ impl RuntimeService for Handle {
         let id = request.into_inner().container_id;
         self.called("StartContainer", "", |state| {
             let machine = state.machines.iter_mut().find(|(machine, _)| machine.id == id).expect("made");
-            machine.0.set_state(ContainerState::ContainerRunning);
+            let ended = state.exit_code.is_some();
+            let runs = if ended { ContainerState::ContainerExited } else { ContainerState::ContainerRunning };
+            machine.0.set_state(runs);
             StartContainerResponse {}
         })
     }
@@ -366,6 +373,7 @@ impl RuntimeService for Handle {
             metadata: machine.metadata.clone(),
             image: machine.image.clone(),
             image_id: "sha256:1".into(),
+            exit_code: state.exit_code.unwrap_or_default(),
             resources: config.linux.clone().map(|linux| ContainerResources { linux: linux.resources, windows: None }),
             ..Default::default()
         };

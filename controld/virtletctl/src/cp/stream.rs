@@ -1,0 +1,34 @@
+//! Archives that go through as they are: from a guest to our output, and from our input into a guest.
+
+use std::io::{self, IsTerminal as _};
+
+use tokio::sync::mpsc;
+
+use super::super::error::CtlError;
+use super::super::{place, terminal};
+use super::Guest;
+
+impl Guest<'_> {
+    /// Writes an archive of a file or directory of the guest's to the standard output.
+    pub(super) async fn archive(&self, path: &str) -> Result<(), CtlError> {
+        if io::stdout().is_terminal() {
+            let what =
+                "an archive is nothing for a terminal; send it to a file or to `tar -x`, or name a directory for `-`";
+            return Err(CtlError::Usage(what.into()));
+        }
+        let (dir, name) = place::split(path);
+        let session = self.start(&["tar", "-cf", "-", "-C", dir, &format!("./{name}")], false).await?;
+        self.finish("tar", session, mpsc::channel(1).1, tokio::io::stdout()).await
+    }
+
+    /// Has an archive from the standard input extracted in a directory of the guest.
+    pub(super) async fn extract(&self, dir: &str) -> Result<(), CtlError> {
+        if io::stdin().is_terminal() {
+            let what = "nobody types an archive; send one by `tar -c`, or name a file for `-`";
+            return Err(CtlError::Usage(what.into()));
+        }
+        let session = self.start(&["tar", "-xmf", "-", "-C", dir], true).await?;
+        let input = terminal::keys().map_err(terminal::no_keys)?;
+        self.finish("tar", session, input, tokio::io::sink()).await
+    }
+}

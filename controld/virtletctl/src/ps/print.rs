@@ -1,0 +1,91 @@
+//! Rows as text.
+
+use std::collections::BTreeSet;
+
+use serde_json::{Map, Value, json};
+
+use super::super::cli::{self, Form, Shape};
+use super::super::document;
+use super::super::error::CtlError;
+use super::super::kind;
+use super::super::template::AGE;
+use super::super::text::{age, short, shown, table};
+use super::row::Row;
+
+/// As it is wanted, and under heads if that is a table.
+pub(super) fn text(rows: &[Row], wanted: &cli::Ps, now: i64, with_heads: bool) -> Result<String, CtlError> {
+    if let Some(template) = &wanted.format {
+        let rows: Vec<_> = rows.iter().map(|row| aged(row, now)).collect();
+        return Ok(template.render(&rows, with_heads));
+    }
+    let lines = |line: fn(&Row) -> String| rows.iter().map(|row| format!("{}\n", shown(&line(row)))).collect();
+    Ok(match wanted.shape() {
+        // Of a pod with several containers, once.
+        None if wanted.quiet => {
+            let ids: BTreeSet<_> = rows.iter().map(|row| &row.pod).collect();
+            ids.into_iter().map(|id| format!("{}\n", shown(id))).collect()
+        }
+        None => below(as_table(rows, now, wanted.no_trunc), with_heads),
+        Some(Shape::Form(Form::Wide)) => below(as_wide_table(rows, now), with_heads),
+        Some(Shape::Form(Form::Name)) => lines(|row| format!("{}/{}", row.namespace, row.name)),
+        Some(Shape::Form(form)) => document::of(rows.iter().map(Row::json).map(Value::Object).collect(), form)?,
+        // As by kubectl: of one pod that is named, the pod itself.
+        Some(Shape::Path(path)) => match rows {
+            [row] if names_one(&wanted.names) => path.render(&row.pod()),
+            rows => {
+                let items: Vec<Value> = rows.iter().map(Row::pod).collect();
+                path.render(&json!({ "kind": "List", "items": items }))
+            }
+        },
+    })
+}
+
+/// Whether one pod was named, with its kind or without.
+fn names_one(names: &[String]) -> bool {
+    match names {
+        [name] => !kind::is_kind(name),
+        [word, _name] => kind::is_kind(word),
+        _ => false,
+    }
+}
+
+/// A row with what is another at each look.
+fn aged(row: &Row, now: i64) -> Map<String, Value> {
+    let mut fields = row.json();
+    fields.insert(AGE.into(), age(row.created, now).into());
+    fields
+}
+
+/// A table, without its first line if no heads are wanted.
+fn below(table: String, with_heads: bool) -> String {
+    if with_heads {
+        return table;
+    }
+    table.split_once('\n').map(|(_, rows)| rows.to_owned()).unwrap_or_default()
+}
+
+fn as_table(rows: &[Row], now: i64, in_full: bool) -> String {
+    let id = |id: &str| if in_full { id.to_owned() } else { short(id) };
+    let rows: Vec<_> = rows
+        .iter()
+        .map(|row| {
+            let Row { name, namespace, state, ip, image, created, pod, container, .. } = row;
+            let (name, namespace, ip, image) = (name.clone(), namespace.clone(), ip.clone(), image.clone());
+            [name, namespace, (*state).into(), ip, image, age(*created, now), id(pod), id(container)]
+        })
+        .collect();
+    table(["NAME", "NAMESPACE", "STATE", "IP", "IMAGE", "AGE", "POD-ID", "CONTAINER-ID"], &rows)
+}
+
+fn as_wide_table(rows: &[Row], now: i64) -> String {
+    let rows: Vec<_> = rows
+        .iter()
+        .map(|row| {
+            let Row { name, namespace, state, ip, image, created, pod, container, handler, attempt, .. } = row.clone();
+            let (age, attempt) = (age(created, now), attempt.to_string());
+            [name, namespace, state.into(), attempt, ip, image, handler, age, pod, container]
+        })
+        .collect();
+    let heads = ["NAME", "NAMESPACE", "STATE", "ATTEMPT", "IP", "IMAGE", "HANDLER", "AGE", "POD-ID", "CONTAINER-ID"];
+    table(heads, &rows)
+}

@@ -1,0 +1,135 @@
+//! Rows of a list: one for each container, and for each pod that has none.
+
+use std::collections::{BTreeMap, HashMap};
+use std::time::{Duration, SystemTime};
+
+use proto::cri::{Container, ContainerState, PodSandbox, PodSandboxState};
+use serde_json::{Map, Value, json};
+
+use super::super::filter::Judged;
+use super::super::find::Node;
+
+pub(super) const RUNNING: &str = "Running";
+
+/// A row, with its ids in full.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Row {
+    pub(super) name: String,
+    pub(super) namespace: String,
+    pub(super) state: &'static str,
+    pub(super) ip: String,
+    pub(super) image: String,
+    /// When the pod was made: a machine that is started again is as old as it was.
+    pub(super) created: i64,
+    /// When the container was made, or else the pod.
+    pub(super) newest: i64,
+    pub(super) pod: String,
+    pub(super) container: String,
+    pub(super) labels: HashMap<String, String>,
+    pub(super) handler: String,
+    pub(super) attempt: u32,
+}
+
+pub(super) fn rows(node: &Node, ips: &BTreeMap<String, String>) -> Vec<Row> {
+    let mut rows = Vec::new();
+    for sandbox in &node.sandboxes {
+        let before = rows.len();
+        rows.extend(node.containers_of(sandbox).map(|container| row(sandbox, Some(container), ips)));
+        if rows.len() == before {
+            rows.push(row(sandbox, None, ips));
+        }
+    }
+    rows
+}
+
+fn row(sandbox: &PodSandbox, container: Option<&Container>, ips: &BTreeMap<String, String>) -> Row {
+    let pod = sandbox.metadata.clone().unwrap_or_default();
+    let image = container.and_then(|container| container.image.clone()).unwrap_or_default();
+    Row {
+        name: pod.name,
+        namespace: pod.namespace,
+        state: match container {
+            Some(container) => container_state(container.state()),
+            None => sandbox_state(sandbox.state()),
+        },
+        ip: ips.get(&sandbox.id).cloned().unwrap_or_default(),
+        image: image.image,
+        created: sandbox.created_at,
+        newest: container.map_or(sandbox.created_at, |container| container.created_at),
+        pod: sandbox.id.clone(),
+        container: container.map(|container| container.id.clone()).unwrap_or_default(),
+        labels: sandbox.labels.clone(),
+        handler: sandbox.runtime_handler.clone(),
+        attempt: container.and_then(|container| container.metadata.as_ref()).map_or(0, |metadata| metadata.attempt),
+    }
+}
+
+fn container_state(state: ContainerState) -> &'static str {
+    match state {
+        ContainerState::ContainerCreated => "Created",
+        ContainerState::ContainerRunning => RUNNING,
+        ContainerState::ContainerExited => "Exited",
+        ContainerState::ContainerUnknown => "Unknown",
+    }
+}
+
+/// Of a pod without a container.
+fn sandbox_state(state: PodSandboxState) -> &'static str {
+    match state {
+        PodSandboxState::SandboxReady => "Empty",
+        PodSandboxState::SandboxNotready => "Stopped",
+    }
+}
+
+impl Row {
+    /// The field in the order of which lists are printed.
+    pub(super) fn order(&self) -> (&str, &str, std::cmp::Reverse<i64>) {
+        (&self.namespace, &self.name, std::cmp::Reverse(self.newest))
+    }
+
+    /// What tells a row from others, also when it has changed.
+    pub(super) fn key(&self) -> (&str, &str) {
+        (&self.pod, &self.container)
+    }
+
+    pub(super) fn judged(&self) -> Judged<'_> {
+        let Self { name, labels, state, image, pod, container, .. } = self;
+        Judged { name, ids: [pod, container], labels, state, image }
+    }
+
+    pub(super) fn json(&self) -> Map<String, Value> {
+        let Self { name, namespace, state, ip, image, created, pod, container, labels, handler, attempt, .. } = self;
+        let fields = json!({
+            "name": name, "namespace": namespace, "state": state, "ip": ip, "image": image, "createdAt": moment(*created),
+            "podId": pod, "containerId": container, "runtimeHandler": handler, "attempt": attempt, "labels": labels,
+        });
+        match fields {
+            Value::Object(fields) => fields,
+            _ => Map::new(),
+        }
+    }
+
+    /// As Kubernetes has a pod, as far as paths of kubectl's lead, with our fields beside.
+    pub(super) fn pod(&self) -> Value {
+        let Self { name, namespace, state, ip, image, created, labels, handler, .. } = self;
+        let mut pod = self.json();
+        let more = [
+            ("kind", json!("Pod")),
+            (
+                "metadata",
+                json!({
+                    "name": name, "namespace": namespace, "labels": labels, "creationTimestamp": moment(*created),
+                }),
+            ),
+            ("spec", json!({ "runtimeClassName": handler, "containers": [{ "name": name, "image": image }] })),
+            ("status", json!({ "phase": state, "podIP": ip })),
+        ];
+        pod.extend(more.map(|(key, value)| (key.to_owned(), value)));
+        Value::Object(pod)
+    }
+}
+
+fn moment(nanos: i64) -> String {
+    let since = Duration::from_nanos(u64::try_from(nanos).unwrap_or_default());
+    humantime::format_rfc3339_seconds(SystemTime::UNIX_EPOCH + since).to_string()
+}

@@ -1,0 +1,79 @@
+//! `ps -w`: after the list, a row for each that is new, is another, or is gone.
+
+use std::io::Write;
+
+use common::now_nanos;
+
+use super::super::cli;
+use super::super::client::Client;
+use super::super::error::CtlError;
+use super::row::Row;
+use super::{listed, print};
+
+/// Says of a row that it is gone.
+const REMOVED: &str = "Removed";
+
+/// Prints until controld or the user ends it.
+pub(super) async fn run(
+    client: &Client,
+    wanted: &cli::Ps,
+    out: &mut (dyn Write + Send),
+    failed: &mut Vec<CtlError>,
+) -> Result<(), CtlError> {
+    // Before the first look, so that nothing is missed in between.
+    let mut events = client.events().await?;
+    let mut known = listed(client, wanted, failed).await?;
+    out.write_all(print::text(&known, wanted, now_nanos(), true)?.as_bytes())?;
+    out.flush()?;
+    while events.next().await?.is_some() {
+        // What fails at each look is told of the first alone.
+        let now = listed(client, wanted, &mut Vec::new()).await?;
+        let changed = changes(&known, &now);
+        if !changed.is_empty() {
+            out.write_all(print::text(&changed, wanted, now_nanos(), false)?.as_bytes())?;
+            out.flush()?;
+        }
+        known = now;
+    }
+    Ok(())
+}
+
+/// What is not as it was.
+fn changes(before: &[Row], now: &[Row]) -> Vec<Row> {
+    let gone = before.iter().filter(|row| !now.iter().any(|other| other.key() == row.key()));
+    let gone = gone.map(|row| Row { state: REMOVED, ..row.clone() });
+    gone.chain(now.iter().filter(|row| !before.contains(row)).cloned()).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn row(pod: &str, state: &'static str) -> Row {
+        Row {
+            name: pod.into(),
+            namespace: "default".into(),
+            state,
+            ip: String::new(),
+            image: "x".into(),
+            created: 0,
+            newest: 0,
+            pod: pod.into(),
+            container: format!("c{pod}"),
+            labels: Default::default(),
+            handler: String::new(),
+            attempt: 0,
+        }
+    }
+
+    #[test]
+    fn only_what_changed_is_told() {
+        let before = [row("a", "Running"), row("b", "Running"), row("c", "Exited")];
+        let now = [row("a", "Running"), row("b", "Exited"), row("d", "Created")];
+        let told: Vec<_> = changes(&before, &now).into_iter().map(|row| (row.name, row.state)).collect();
+        let wanted =
+            [("c", "Removed"), ("b", "Exited"), ("d", "Created")].map(|(name, state)| (name.to_owned(), state));
+        assert_eq!(told, wanted);
+        assert_eq!(changes(&now, &now), []);
+    }
+}

@@ -1,0 +1,170 @@
+//! `wait`: until machines have ended, run, answer, or are gone.
+
+use std::io::Write;
+use std::time::Duration;
+
+use futures_util::future::join_all;
+use proto::cri::{ContainerState, ContainerStatus};
+use tokio::time::{sleep, timeout};
+use tonic::Code;
+
+use super::cli::Wait;
+use super::client::Client;
+use super::error::{CtlError, none_of};
+use super::find::{Node, Pod};
+use super::ready::{self, Guest, late};
+use super::text::shown;
+
+/// How often one looks all the same: some changes are no event.
+const LOOK_AGAIN: Duration = Duration::from_secs(5);
+/// After the events have ended, as they do when controld restarts.
+const PAUSE: Duration = Duration::from_secs(1);
+/// For what comes soon or never, if nobody says how long.
+const SOON: Duration = Duration::from_secs(300);
+
+/// What is waited for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Until {
+    /// The machine runs.
+    Running,
+    /// Its guest answers.
+    Ready,
+    /// The machine has ended.
+    Stopped,
+    /// The pod is gone.
+    Removed,
+}
+
+/// Reads a `--for`, in our words or kubectl's.
+pub(super) fn parse(text: &str) -> Result<Until, String> {
+    match text.to_ascii_lowercase().as_str() {
+        "running" | "jsonpath={.status.phase}=running" => Ok(Until::Running),
+        "ready" | "condition=ready" | "condition=ready=true" => Ok(Until::Ready),
+        "stopped" | "exited" => Ok(Until::Stopped),
+        "removed" | "delete" => Ok(Until::Removed),
+        _ => {
+            Err("nothing that is waited for: running, ready, stopped or removed; kubectl's condition=Ready and delete"
+                .into())
+        }
+    }
+}
+
+/// Waits for all of the pods at once. Prints, as docker does, the exit codes of machines that were waited for to end, else the
+/// names as the user wrote them.
+pub(super) async fn run(client: &Client, wanted: &Wait, out: &mut (dyn Write + Send)) -> Result<(), Vec<CtlError>> {
+    let node = Node::read(client).await.map_err(|error| vec![error])?.within(&wanted.pods.within);
+    let names = node.names(wanted.pods.names.clone());
+    if names.is_empty() {
+        return Err(vec![CtlError::Usage("no pod is named; `virtletctl ps -a` lists all".into())]);
+    }
+    let waiting = names.iter().map(|text| one(client, &node, text, wanted));
+    let mut failed = Vec::new();
+    for done in join_all(waiting).await {
+        match done.and_then(|line| Ok(writeln!(out, "{}", shown(&line))?)) {
+            Ok(()) => {}
+            Err(error) => failed.push(error),
+        }
+    }
+    none_of(failed)
+}
+
+/// The line that is printed then.
+async fn one(client: &Client, node: &Node, text: &str, wanted: &Wait) -> Result<String, CtlError> {
+    let pod = match node.find(text) {
+        Err(CtlError::NoPod { .. }) if wanted.until == Until::Removed => return Ok(text.to_owned()),
+        found => found?,
+    };
+    let name = pod.name();
+    let deadline = wanted.timeout.unwrap_or(SOON);
+    let come = async {
+        match wanted.until {
+            Until::Ready => {
+                let address = client.pod_ip(&pod.sandbox.id).await?.parse().ok();
+                let guest = Guest { pod: &name, container: &pod.running()?.id, address };
+                ready::wait(client, guest, deadline).await?;
+            }
+            Until::Running => runs(client, &pod).await?,
+            Until::Removed => is_gone(client, &pod).await?,
+            Until::Stopped => {
+                let ended = ended(client, &pod.container()?.id).await?;
+                return Ok(ended.map_or_else(|| "-".into(), |status| status.exit_code.to_string()));
+            }
+        }
+        Ok(text.to_owned())
+    };
+    if wanted.timeout.is_none() && matches!(wanted.until, Until::Stopped | Until::Removed) {
+        return come.await;
+    }
+    late(format!("what is waited for of pod `{name}`"), deadline, come).await
+}
+
+/// Waits until a machine has ended; how, unless it is gone meanwhile.
+pub(super) async fn ended(client: &Client, container: &str) -> Result<Option<ContainerStatus>, CtlError> {
+    until(client, async || match client.container(container).await {
+        Ok(status) => Ok((status.state() == ContainerState::ContainerExited).then_some(Some(status))),
+        Err(error) if error.code() == Some(Code::NotFound) => Ok(Some(None)),
+        Err(error) => Err(error),
+    })
+    .await
+}
+
+async fn runs(client: &Client, pod: &Pod) -> Result<(), CtlError> {
+    until(client, async || {
+        let node = Node::read(client).await?;
+        let newest = node.containers_of(&pod.sandbox).next();
+        Ok(newest.is_some_and(|newest| newest.state() == ContainerState::ContainerRunning).then_some(()))
+    })
+    .await
+}
+
+async fn is_gone(client: &Client, pod: &Pod) -> Result<(), CtlError> {
+    until(client, async || {
+        let known = client.sandboxes().await?;
+        Ok((!known.iter().any(|sandbox| sandbox.id == pod.sandbox.id)).then_some(()))
+    })
+    .await
+}
+
+/// Looks at each event, and now and then, until something is found.
+async fn until<T>(client: &Client, mut look: impl AsyncFnMut() -> Result<Option<T>, CtlError>) -> Result<T, CtlError> {
+    // Before the first look, so that nothing is missed in between.
+    let mut events = client.events().await?;
+    loop {
+        match look().await {
+            Ok(Some(found)) => return Ok(found),
+            Ok(None) => {}
+            // controld restarts; machines run on.
+            Err(error) if error.code() == Some(Code::Unavailable) => {}
+            Err(error) => return Err(error),
+        }
+        match timeout(LOOK_AGAIN, events.next()).await {
+            Ok(Ok(Some(_))) | Err(_) => {}
+            Ok(Ok(None) | Err(_)) => {
+                sleep(PAUSE).await;
+                if let Ok(again) = client.events().await {
+                    events = again;
+                }
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_waited_for_has_our_words_and_kubectls() {
+        for (text, wanted) in [
+            ("stopped", Until::Stopped),
+            ("condition=Ready", Until::Ready),
+            ("delete", Until::Removed),
+            ("jsonpath={.status.phase}=Running", Until::Running),
+        ] {
+            assert_eq!(parse(text), Ok(wanted), "{text}");
+        }
+        for text in ["", "condition=Initialized", "healthy"] {
+            parse(text).expect_err(text);
+        }
+    }
+}
