@@ -32,6 +32,19 @@ pub enum Section {
 /// # Errors
 /// When a directory or a file cannot be written.
 pub fn write(program: Command, section: Section, dir: &Path) -> io::Result<()> {
+    write_with(program, section, dir, |_shell| Ok(None))
+}
+
+/// The same, with scripts of the program's own for those shells for which there are some.
+///
+/// # Errors
+/// When a directory or a file cannot be written, or a script not be made.
+pub fn write_with(
+    program: Command,
+    section: Section,
+    dir: &Path,
+    own: impl Fn(Shell) -> io::Result<Option<Vec<u8>>>,
+) -> io::Result<()> {
     let number = match section {
         Section::Commands => "1",
         Section::Administration => "8",
@@ -40,9 +53,12 @@ pub fn write(program: Command, section: Section, dir: &Path) -> io::Result<()> {
     program.build();
     let name = program.get_name().to_owned();
     for (shell, before, after) in COMPLETIONS {
-        // Written in one piece: the generator does not expect a writer that fails.
-        let mut script = Vec::new();
-        clap_complete::generate(shell, &mut program, &name, &mut script);
+        let script = own(shell)?.unwrap_or_else(|| {
+            // Written in one piece: the generator does not expect a writer that fails.
+            let mut script = Vec::new();
+            clap_complete::generate(shell, &mut program, &name, &mut script);
+            script
+        });
         put(&dir.join(format!("{before}{name}{after}")), &script)?;
     }
     pages(&program, number, &dir.join(format!("usr/share/man/man{number}")))
@@ -93,5 +109,9 @@ mod tests {
         for (_, before, after) in COMPLETIONS {
             assert!(dir.path().join(format!("{before}prog{after}")).exists(), "{before}");
         }
+        let own = |shell| Ok((shell == Shell::Zsh).then(|| b"own".to_vec()));
+        write_with(Command::new("prog"), Section::Commands, dir.path(), own).expect("written");
+        let script = |(_, before, after)| fs::read(dir.path().join(format!("{before}prog{after}"))).expect("script");
+        assert_eq!(COMPLETIONS.map(script).map(|script| script == b"own"), [false, true, false]);
     }
 }

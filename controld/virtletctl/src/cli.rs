@@ -21,7 +21,7 @@ pub use self::run::Run;
 use super::ports::{self, Ports};
 use super::quantity::{self, Lines};
 use super::thing::{Thing, thing};
-use super::name;
+use super::{complete, name};
 
 mod exec;
 mod image;
@@ -30,9 +30,6 @@ mod output;
 mod pods;
 mod ps;
 mod run;
-
-/// Names the socket of controld where the command line does not.
-pub const SOCKET: &str = "VIRTLET_SOCKET";
 
 const EXIT_CODES: &str = "\
 Exit codes:
@@ -51,8 +48,8 @@ Exit codes:
 #[command(name = "virtletctl", version, after_long_help = EXIT_CODES)]
 pub struct Cli {
     /// Socket of controld
-    #[arg(long, global = true, value_name = "PATH", display_order = 100, default_value = "/run/virtlet/cri.sock",
-        env = SOCKET, hide_env_values = true, value_parser = name::socket)]
+    #[arg(long, global = true, value_name = "PATH", display_order = 100, default_value = complete::SOCKET_PATH,
+        env = complete::SOCKET, hide_env_values = true, value_parser = name::socket)]
     pub socket: PathBuf,
     /// What `version` says of this program. Its `main` knows the commit, too.
     #[arg(skip = env!("CARGO_PKG_VERSION"))]
@@ -212,7 +209,7 @@ pub enum Command {
 #[derive(Debug, Args)]
 pub struct Logs {
     /// Pod by its name, also as NAMESPACE/NAME or pod/NAME, or by the beginning of its or its container's id; /CONTAINER may follow
-    #[arg(value_name = "POD[/CONTAINER]", value_parser = name::non_empty)]
+    #[arg(value_name = "POD[/CONTAINER]", add = complete::pods(), value_parser = name::non_empty)]
     pub pod: String,
     /// Go on until the machine has ended
     #[arg(short, long)]
@@ -241,7 +238,7 @@ pub struct Logs {
 #[derive(Debug, Args)]
 pub struct Console {
     /// Pod by its name, also as NAMESPACE/NAME or pod/NAME, or by the beginning of its or its container's id; /CONTAINER may follow
-    #[arg(value_name = "POD[/CONTAINER]", value_parser = name::non_empty)]
+    #[arg(value_name = "POD[/CONTAINER]", add = complete::pods(), value_parser = name::non_empty)]
     pub pod: String,
     /// Name of the container, if not the newest one of the pod is meant
     #[arg(short, long, value_name = "NAME", value_parser = name::non_empty)]
@@ -261,7 +258,7 @@ pub struct Console {
 #[derive(Debug, Args)]
 pub struct PortForward {
     /// Name of the pod, also as NAMESPACE/NAME or pod/NAME, or the beginning of a pod's or container's id
-    #[arg(value_name = "NAME|ID", value_parser = name::non_empty)]
+    #[arg(value_name = "NAME|ID", add = complete::pods(), value_parser = name::non_empty)]
     pub pod: String,
     /// Ports; `:REMOTE` takes a free local port
     #[arg(value_name = "[LOCAL:]REMOTE", required = true, value_parser = ports::parse)]
@@ -278,7 +275,7 @@ pub struct PortForward {
 #[derive(Debug, Args)]
 pub struct Explain {
     /// Name of the pod, also as NAMESPACE/NAME or pod/NAME, or the beginning of a pod's or container's id
-    #[arg(value_name = "NAME|ID", value_parser = name::non_empty)]
+    #[arg(value_name = "NAME|ID", add = complete::pods(), value_parser = name::non_empty)]
     pub pod: String,
     /// Container, if not the newest
     #[arg(short, long, value_name = "NAME")]
@@ -312,7 +309,7 @@ pub struct Validate {
 #[derive(Debug, Args)]
 pub struct Vnc {
     /// Name of the pod, also as NAMESPACE/NAME or pod/NAME, or the beginning of a pod's or container's id
-    #[arg(value_name = "NAME|ID", value_parser = name::non_empty)]
+    #[arg(value_name = "NAME|ID", add = complete::pods(), value_parser = name::non_empty)]
     pub pod: String,
     /// Local port [default: a free one]
     #[arg(short, long, default_value_t = 0, hide_default_value = true)]

@@ -8,6 +8,7 @@
 
 pub mod cli;
 pub mod client;
+pub mod complete;
 mod console;
 mod cp;
 mod create;
@@ -83,17 +84,17 @@ pub async fn run(cli: Cli, out: &mut (dyn Write + Send), interrupt: Interrupt) -
     }
     match &cli.command {
         Command::Completion(wanted) => {
-            let mut command = Cli::command();
-            // Written in one piece: the generator does not expect a writer that fails.
-            let mut script = Vec::new();
-            clap_complete::generate(wanted.shell, &mut command, "virtletctl", &mut script);
-            return out.write_all(&script).map_err(|cause| one(cause.into()));
+            return complete::script(wanted.shell)
+                .and_then(|script| out.write_all(&script))
+                .map_err(|cause| one(cause.into()));
         }
         // Boxed, like those below.
         Command::Doctor(wanted) => return Box::pin(doctor::run(wanted, &cli.socket, out)).await.map_err(one),
         Command::Validate(wanted) => return Err(one(Box::pin(explain::validate(wanted, &cli.socket)).await)),
         Command::Manual(wanted) => {
-            return manual::write(Cli::command(), Section::Commands, &wanted.dir).map_err(|cause| one(cause.into()));
+            let script = |shell| complete::script(shell).map(Some);
+            let written = manual::write_with(Cli::command(), Section::Commands, &wanted.dir, script);
+            return written.map_err(|cause| one(cause.into()));
         }
         Command::Version(wanted) => {
             let client = if wanted.client { None } else { Some(Client::connect(&cli.socket).await) };

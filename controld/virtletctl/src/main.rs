@@ -8,15 +8,16 @@ use clap::error::{ContextKind, ContextValue};
 use clap::{CommandFactory as _, FromArgMatches as _};
 use tokio::signal::unix::{SignalKind, signal};
 use virtletctl::cli::{Cli, Command, ImageCommand};
-use virtletctl::elsewhere;
 use virtletctl::error::{CtlError, Line, by_signal};
 use virtletctl::interrupt::Interrupt;
+use virtletctl::{complete, elsewhere};
 
 /// Here and not in the library, which is not built anew for each commit.
 static VERSION: LazyLock<String> =
     LazyLock::new(|| common::version(env!("CARGO_PKG_VERSION"), option_env!("VIRTLET_COMMIT")));
 
 fn main() -> ExitCode {
+    complete::answer(Cli::command);
     let words = Cli::command().version(VERSION.as_str()).try_get_matches();
     let cli = match words.and_then(|words| Cli::from_arg_matches(&words)) {
         Ok(cli) => Cli { version: &VERSION, ..cli },

@@ -6,13 +6,13 @@ use clap::Args;
 
 use super::Within;
 use crate::place::{Place, place};
-use crate::{name, quantity};
+use crate::{complete, name, quantity};
 
 /// Of `exec`.
 #[derive(Debug, Args)]
 pub struct Exec {
     /// Pod by its name, also as NAMESPACE/NAME or pod/NAME, or by the beginning of its or its container's id; /CONTAINER may follow
-    #[arg(value_name = "POD[/CONTAINER]", value_parser = name::non_empty)]
+    #[arg(value_name = "POD[/CONTAINER]", add = complete::pods(), value_parser = name::non_empty)]
     pub pod: String,
     /// Command and its arguments; no shell reads them
     #[arg(value_name = "COMMAND", required = true, trailing_var_arg = true)]
@@ -52,7 +52,7 @@ pub struct Exec {
 #[derive(Debug, Args)]
 pub struct Shell {
     /// Pod by its name, also as NAMESPACE/NAME or pod/NAME, or by the beginning of its or its container's id; /CONTAINER may follow
-    #[arg(value_name = "POD[/CONTAINER]", value_parser = name::non_empty)]
+    #[arg(value_name = "POD[/CONTAINER]", add = complete::pods(), value_parser = name::non_empty)]
     pub pod: String,
     /// User of the guest, if not the container's
     #[arg(short, long, value_name = "USER[:GROUP]", value_parser = name::non_empty)]
@@ -72,10 +72,10 @@ pub struct Shell {
 #[derive(Debug, Args)]
 pub struct Cp {
     /// What to copy: a path on this node, or one in a guest; `-` is an archive of tar on the standard input
-    #[arg(value_name = "PATH|POD:PATH|-", value_parser = place)]
+    #[arg(value_name = "PATH|POD:PATH|-", add = complete::places(), value_parser = place)]
     pub from: Place,
     /// Where to, as the other of both; `-` writes an archive of tar to the standard output
-    #[arg(value_name = "POD:PATH|PATH|-", value_parser = place)]
+    #[arg(value_name = "POD:PATH|PATH|-", add = complete::places(), value_parser = place)]
     pub to: Place,
     /// Name of the container, if not the newest one of the pod is meant
     #[arg(short, long, value_name = "NAME", value_parser = name::non_empty)]
@@ -92,7 +92,7 @@ pub struct Cp {
 #[derive(Debug, Args)]
 pub struct Ssh {
     /// Pod by its name, also as NAMESPACE/NAME or pod/NAME, or by the beginning of its or its container's id; who logs in may be in front
-    #[arg(value_name = "[USER@]POD", value_parser = name::non_empty)]
+    #[arg(value_name = "[USER@]POD", add = complete::pods(), value_parser = name::non_empty)]
     pub pod: String,
     /// Command to run in place of a shell
     #[arg(value_name = "COMMAND", trailing_var_arg = true)]

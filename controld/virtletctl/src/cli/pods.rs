@@ -7,13 +7,13 @@ use clap::Args;
 use super::Output;
 use crate::selector::{self, Labels};
 use crate::until::{self, Until};
-use crate::{name, quantity};
+use crate::{complete, name, quantity};
 
 /// Which pods are named.
 #[derive(Debug, Args)]
 pub struct Pods {
     /// Names of pods, also as NAMESPACE/NAME or pod/NAME, or beginnings of their or their containers' ids
-    #[arg(value_name = "NAME|ID", required = true, value_parser = name::non_empty)]
+    #[arg(value_name = "NAME|ID", add = complete::pods(), required = true, value_parser = name::non_empty)]
     pub names: Vec<String>,
     /// Where they are named.
     #[command(flatten)]
@@ -94,7 +94,7 @@ pub struct Stats {
 #[derive(Debug, Args)]
 pub struct Top {
     /// Names of pods, also as NAMESPACE/NAME or pod/NAME, or beginnings of their or their containers' ids [default: all that run]
-    #[arg(value_name = "NAME|ID", value_parser = name::non_empty)]
+    #[arg(value_name = "NAME|ID", add = complete::pods(), value_parser = name::non_empty)]
     pub pods: Vec<String>,
     /// Which pods.
     #[command(flatten)]

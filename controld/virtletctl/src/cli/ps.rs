@@ -7,14 +7,14 @@ use crate::filter::{self, Filter};
 use crate::jsonpath::JsonPath;
 use crate::selector::{self, Fields};
 use crate::template::{self, Template};
-use crate::{cli, name};
+use crate::{cli, complete, name};
 
 /// Of `ps`.
 #[derive(Debug, Args)]
 pub struct Ps {
     /// Names of pods, also as NAMESPACE/NAME or pod/NAME, or beginnings of their or their containers' ids [default: all that
     /// run]
-    #[arg(value_name = "NAME|ID", value_parser = name::non_empty)]
+    #[arg(value_name = "NAME|ID", add = complete::pods(), value_parser = name::non_empty)]
     pub names: Vec<String>,
     /// Also what does not run
     #[arg(short, long)]

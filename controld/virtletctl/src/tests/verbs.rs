@@ -1,9 +1,10 @@
 //! Commands and options that people bring from docker and kubectl.
 
+use std::ffi::OsString;
 use std::path::Path;
 use std::time::Duration;
 
-use clap::Parser as _;
+use clap::{CommandFactory as _, Parser as _};
 use tonic::Status;
 
 use super::ctl;
@@ -263,4 +264,12 @@ async fn one_end_of_a_copy_is_in_a_guest() {
         let (_, errors) = ctl(&socket, &args).await;
         assert!(errors[0].starts_with("one of the two paths must be in a guest"), "{errors:?}");
     }
+}
+
+#[test]
+fn commands_are_completed() {
+    let words = ["virtletctl", "port-f"].map(OsString::from).to_vec();
+    let found = clap_complete::engine::complete(&mut Cli::command(), words, 1, None).expect("completed");
+    let found: Vec<_> = found.iter().map(|one| one.get_value().to_string_lossy().into_owned()).collect();
+    assert_eq!(found, ["port-forward"]);
 }

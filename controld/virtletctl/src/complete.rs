@@ -1,0 +1,140 @@
+//! What a shell's Tab completes: commands and options by clap, and names of pods, for which controld is asked.
+//!
+//! A shell's script calls this program with [`VARIABLE`] set, so nothing else may be read or printed then.
+
+use std::ffi::{OsStr, OsString};
+use std::io;
+use std::time::Duration;
+
+use clap_complete::Shell;
+use clap_complete::engine::{ArgValueCompleter, CompletionCandidate, PathCompleter, ValueCompleter as _};
+use clap_complete::env::{CompleteEnv, Shells};
+use common::dns::is_label;
+use tokio::time::timeout;
+
+use super::client::Client;
+use super::{kind, name};
+
+/// Names the socket of controld where the command line does not.
+pub(super) const SOCKET: &str = "VIRTLET_SOCKET";
+/// Where that socket is if nothing names it.
+pub(super) const SOCKET_PATH: &str = "/run/virtlet/cri.sock";
+/// Says for which shell words are wanted.
+pub const VARIABLE: &str = "VIRTLETCTL_COMPLETE";
+const PROGRAM: &str = "virtletctl";
+/// Nobody waits longer for a Tab.
+const PATIENCE: Duration = Duration::from_secs(2);
+/// zsh runs a file of `fpath` as the function of its name at the first Tab, which would complete nothing then.
+const AUTOLOADED: &str =
+    "\nif [ \"$funcstack[1]\" = \"_virtletctl\" ]; then\n    _clap_dynamic_completer_virtletctl \"$@\"\nfi\n";
+
+/// Answers a shell and ends the process, if it is a shell that asks.
+pub fn answer(factory: impl Fn() -> clap::Command) {
+    CompleteEnv::with_factory(factory).var(VARIABLE).complete();
+}
+
+/// The script that has a shell ask.
+pub(super) fn script(shell: Shell) -> io::Result<Vec<u8>> {
+    let shells = Shells::builtins();
+    let asks = shells.completer(&shell.to_string());
+    let mut script = Vec::new();
+    let asks = asks.ok_or_else(|| io::Error::other(format!("nothing is known of the shell {shell}")))?;
+    asks.write_registration(VARIABLE, PROGRAM, PROGRAM, PROGRAM, &mut script)?;
+    if shell == Shell::Zsh {
+        script.extend(AUTOLOADED.bytes());
+    }
+    Ok(script)
+}
+
+/// Completes the name of a pod, behind a user and a kind, too.
+pub(super) fn pods() -> ArgValueCompleter {
+    ArgValueCompleter::new(|current: &OsStr| {
+        let Some(current) = current.to_str() else { return Vec::new() };
+        candidates(current, &known()).into_iter().map(CompletionCandidate::new).collect()
+    })
+}
+
+/// The same in front of a path of its guest, or a path of ours.
+pub(super) fn places() -> ArgValueCompleter {
+    ArgValueCompleter::new(|current: &OsStr| {
+        let mut found = PathCompleter::any().complete(current);
+        // What is behind a colon, only the guest knows.
+        let name = current.to_str().filter(|name| !name.contains(':') && !name.starts_with(['.', '/']));
+        let pods = name.map(|name| candidates(name, &known())).unwrap_or_default();
+        found.extend(pods.into_iter().map(|pod| CompletionCandidate::new(pod + ":")));
+        found
+    })
+}
+
+/// Names that go on from what is typed; with their namespaces if there is more than one of a name, or one is typed.
+fn candidates(current: &str, pods: &[(String, String)]) -> Vec<String> {
+    let (user, rest) =
+        current.rsplit_once('@').map_or(("", current), |(_, rest)| current.split_at(current.len() - rest.len()));
+    let (kind, typed) = match rest.split_once('/') {
+        Some((word, typed)) if kind::is_kind(word) => rest.split_at(rest.len() - typed.len()),
+        _ => ("", rest),
+    };
+    let mut found: Vec<String> = pods
+        .iter()
+        .map(|(namespace, name)| {
+            let is_one = pods.iter().filter(|(_, other)| other == name).count() == 1;
+            if is_one && !typed.contains('/') { name.clone() } else { format!("{namespace}/{name}") }
+        })
+        .filter(|name| name.starts_with(typed))
+        .map(|name| format!("{user}{kind}{name}"))
+        .collect();
+    found.sort();
+    found.dedup();
+    found
+}
+
+/// Namespaces and names of all pods; none if controld does not answer.
+fn known() -> Vec<(String, String)> {
+    let Ok(runtime) = tokio::runtime::Builder::new_current_thread().enable_all().build() else { return Vec::new() };
+    let said = socket(std::env::args_os()).or_else(|| std::env::var(SOCKET).ok());
+    let Ok(socket) = name::socket(said.as_deref().unwrap_or(SOCKET_PATH)) else { return Vec::new() };
+    let asked = async { Client::connect(&socket).await?.sandboxes().await };
+    let Ok(Ok(pods)) = runtime.block_on(async { timeout(PATIENCE, asked).await }) else { return Vec::new() };
+    let pods = pods.into_iter().filter_map(|pod| pod.metadata).map(|pod| (pod.namespace, pod.name));
+    // A shell reads them.
+    pods.filter(|(namespace, name)| is_label(namespace) && is_label(name)).collect()
+}
+
+/// The socket of the command line that is being completed.
+fn socket(words: impl Iterator<Item = OsString>) -> Option<String> {
+    let words: Vec<String> = words.filter_map(|word| word.into_string().ok()).collect();
+    let behind = words.iter().position(|word| word == "--socket").and_then(|at| words.get(at + 1));
+    let found = behind.map(String::as_str).or_else(|| words.iter().find_map(|word| word.strip_prefix("--socket=")));
+    found.map(str::to_owned)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_go_on_from_what_is_typed() {
+        let pods = [("default", "web"), ("default", "db"), ("prod", "db")];
+        let pods = pods.map(|(namespace, name)| (namespace.to_owned(), name.to_owned()));
+        for (typed, wanted) in [
+            ("", &["default/db", "prod/db", "web"][..]),
+            ("w", &["web"]),
+            ("pod/w", &["pod/web"]),
+            ("debian@w", &["debian@web"]),
+            ("debian@pod/w", &["debian@pod/web"]),
+            ("default/", &["default/db", "default/web"]),
+            ("prod/d", &["prod/db"]),
+            ("x", &[]),
+        ] {
+            assert_eq!(candidates(typed, &pods), wanted, "{typed}");
+        }
+    }
+
+    #[test]
+    fn the_socket_is_that_of_the_command_line() {
+        let words = |line: &str| line.split(' ').map(OsString::from).collect::<Vec<_>>().into_iter();
+        assert_eq!(socket(words("virtletctl -- virtletctl --socket /a ps")), Some("/a".into()));
+        assert_eq!(socket(words("virtletctl --socket=/b ps")), Some("/b".into()));
+        assert_eq!(socket(words("virtletctl ps")), None);
+    }
+}
