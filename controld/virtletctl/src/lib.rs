@@ -9,6 +9,7 @@
 pub mod cli;
 pub mod client;
 pub mod complete;
+pub mod condition;
 mod console;
 mod cp;
 mod create;

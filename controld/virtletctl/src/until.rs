@@ -10,6 +10,7 @@ use tonic::Code;
 
 use super::cli::Wait;
 use super::client::Client;
+use super::condition::Until;
 use super::error::{CtlError, none_of};
 use super::find::{Node, Pod};
 use super::ready::{self, Guest, late};
@@ -21,33 +22,6 @@ const LOOK_AGAIN: Duration = Duration::from_secs(5);
 const PAUSE: Duration = Duration::from_secs(1);
 /// For what comes soon or never, if nobody says how long.
 const SOON: Duration = Duration::from_secs(300);
-
-/// What is waited for.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Until {
-    /// The machine runs.
-    Running,
-    /// Its guest answers.
-    Ready,
-    /// The machine has ended.
-    Stopped,
-    /// The pod is gone.
-    Removed,
-}
-
-/// Reads a `--for`, in our words or kubectl's.
-pub(super) fn parse(text: &str) -> Result<Until, String> {
-    match text.to_ascii_lowercase().as_str() {
-        "running" | "jsonpath={.status.phase}=running" => Ok(Until::Running),
-        "ready" | "condition=ready" | "condition=ready=true" => Ok(Until::Ready),
-        "stopped" | "exited" => Ok(Until::Stopped),
-        "removed" | "delete" => Ok(Until::Removed),
-        _ => {
-            Err("nothing that is waited for: running, ready, stopped or removed; kubectl's condition=Ready and delete"
-                .into())
-        }
-    }
-}
 
 /// Waits for all of the pods at once. Prints, as docker does, the exit codes of machines that were waited for to end, else the
 /// names as the user wrote them.
@@ -145,26 +119,6 @@ async fn until<T>(client: &Client, mut look: impl AsyncFnMut() -> Result<Option<
                     events = again;
                 }
             }
-        }
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn what_is_waited_for_has_our_words_and_kubectls() {
-        for (text, wanted) in [
-            ("stopped", Until::Stopped),
-            ("condition=Ready", Until::Ready),
-            ("delete", Until::Removed),
-            ("jsonpath={.status.phase}=Running", Until::Running),
-        ] {
-            assert_eq!(parse(text), Ok(wanted), "{text}");
-        }
-        for text in ["", "condition=Initialized", "healthy"] {
-            parse(text).expect_err(text);
         }
     }
 }

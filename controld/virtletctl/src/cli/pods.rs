@@ -5,8 +5,8 @@ use std::time::Duration;
 use clap::Args;
 
 use super::Output;
+use crate::condition::{self, Until};
 use crate::selector::{self, Labels};
-use crate::until::{self, Until};
 use crate::{complete, name, quantity};
 
 /// Which pods are named.
@@ -72,7 +72,7 @@ pub struct Wait {
     ///
     /// A guest is ready when an agent in it answers, or something listens on its port 22. kubectl's condition=Ready and delete
     /// are taken, too.
-    #[arg(long = "for", value_name = "WHAT", default_value = "stopped", value_parser = until::parse)]
+    #[arg(long = "for", value_name = "WHAT", default_value = "stopped", value_parser = condition::parse)]
     pub until: Until,
     /// How long at most [default: for ever, or 5m for what comes soon or never]
     #[arg(long, value_name = "DURATION", value_parser = quantity::span)]
