@@ -215,6 +215,7 @@ impl Config {
             ("images.dir", self.images.dir.as_ref()),
             ("images.kubeconfig", self.images.kubeconfig.as_ref()),
             ("images.translations_dir", Some(&self.images.translations_dir)),
+            ("images.catalogue_dir", Some(&self.images.catalogue_dir)),
             ("streaming.certificate", self.streaming.certificate.as_ref()),
             ("streaming.key", self.streaming.key.as_ref()),
         ] {

@@ -11,7 +11,9 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use common::Chain;
-use imagestore::{ErrorKind, FsUsage, Image, ImageId, Mappings, PullError, PullRequest, Store, StoreError};
+use imagestore::{
+    Declared, ErrorKind, FsUsage, Image, ImageId, Mappings, PullError, PullRequest, Store, StoreError, Upload,
+};
 use tokio_util::sync::CancellationToken;
 use vmspec::error::{Error, Kind, Result};
 use vmspec::plan::Layer;
@@ -33,6 +35,8 @@ pub struct Images {
     store: Store,
     mappings: Mappings,
     pulls: Arc<Pulls>,
+    /// Whether callers may bring images themselves.
+    import: bool,
     /// Set when the daemon goes down.
     closing: CancellationToken,
 }
@@ -52,7 +56,7 @@ impl Images {
         for problem in store.sources_left_out() {
             tracing::warn!(error = %Chain(problem), "source of virt-builder left out");
         }
-        Ok(Self::of(store, mappings))
+        Ok(Self { import: config.images.import, ..Self::of(store, mappings) })
     }
 
     /// Whether [`Images::open`] would take these settings, without touching the store.
@@ -67,7 +71,13 @@ impl Images {
     #[must_use]
     pub fn of(store: Store, mappings: Mappings) -> Self {
         let pulls = Arc::new(Pulls::new(&store.handler_names()));
-        Self { store, mappings, pulls, closing: CancellationToken::new() }
+        Self { store, mappings, pulls, import: true, closing: CancellationToken::new() }
+    }
+
+    /// The same, which takes nothing from callers.
+    #[cfg(test)]
+    pub(crate) fn without_imports(self) -> Self {
+        Self { import: false, ..self }
     }
 
     /// Rules for names that somebody else pushes.
@@ -181,6 +191,9 @@ impl Images {
     /// # Errors
     /// When it cannot be had, or is refused; nothing of it is left.
     pub async fn pull(&self, request: PullRequest) -> Result<Image> {
+        if request.url.is_some() {
+            self.may_import()?;
+        }
         let (name, handler) = (request.name.clone(), request.handler.clone());
         let known = self.store.get(&name, &handler).ok().flatten();
         let end = End::of(&name, &handler);
@@ -189,7 +202,32 @@ impl Images {
         let closing =
             || Error::new(Kind::Unavailable, "controld is going down; the next pull goes on with what is here");
         let outcome = self.closing.run_until_cancelled(counted).await;
-        end.told(outcome.map_or_else(|| Err(closing()), |outcome| outcome.map_err(pull_failed)))
+        let failed = |cause| pull_failed(cause, |provider| self.is_registry(provider));
+        end.told(outcome.map_or_else(|| Err(closing()), |outcome| outcome.map_err(failed)))
+    }
+
+    /// Takes an image that is sent, and gives it the request's name. Dropping this leaves nothing of it.
+    ///
+    /// # Errors
+    /// When this node takes none, or it is refused.
+    pub async fn import(&self, request: PullRequest, upload: Upload, declared: Option<Declared>) -> Result<Image> {
+        self.may_import()?;
+        let (name, handler) = (request.name.clone(), request.handler.clone());
+        let end = End::of(&name, &handler);
+        let closing = || Error::new(Kind::Unavailable, "controld is going down; send the image again later");
+        let outcome = self.closing.run_until_cancelled(self.store.import(request, upload, declared)).await;
+        end.told(outcome.map_or_else(|| Err(closing()), |outcome| outcome.map_err(import_failed)))
+    }
+
+    fn may_import(&self) -> Result<()> {
+        let refused = || Error::new(Kind::State, "this node takes no files and URLs: `images.import` is off");
+        if self.import { Ok(()) } else { Err(refused()) }
+    }
+
+    /// Whether a provider is one of registries.
+    fn is_registry(&self, provider: &str) -> bool {
+        let providers = self.store.providers();
+        providers.iter().any(|known| known.id == provider && known.schemes.iter().any(|scheme| scheme == "oci"))
     }
 
     /// Ends the pulls under way, and all further ones: the daemon goes down, and gigabytes are not waited for.
@@ -267,7 +305,9 @@ fn for_store(config: &Config) -> imagestore::Config {
     let mut store = imagestore::Config::new(config.images_dir());
     store.protocol = images.protocol;
     store.allow_untranslated = images.untranslated;
+    store.registry_names = images.registry_names;
     store.translations_dir = Some(images.translations_dir.clone());
+    store.catalogue_dir = Some(images.catalogue_dir.clone());
     store.regexp_translations = images.regexp_translations;
     store.strip_prefixes.clone_from(&images.strip_prefixes);
     store.local_roots.clone_from(&images.local_roots);
@@ -296,19 +336,32 @@ fn for_store(config: &Config) -> imagestore::Config {
 }
 
 /// A pull's failure. kubelet shows the text to people, and looks at how it begins.
-fn pull_failed(cause: Arc<PullError>) -> Error {
-    let kind = cause.kind();
-    let (begins, kind) = match kind {
+fn pull_failed(cause: Arc<PullError>, is_registry: impl Fn(&str) -> bool) -> Error {
+    let (begins, kind) = class(&cause);
+    let advice = advice::of(&cause, is_registry);
+    Error::because(kind, format!("{begins}image not pulled{advice}"), Shared(cause))
+}
+
+fn import_failed(cause: PullError) -> Error {
+    let (begins, kind) = match cause.kind() {
+        // What is wrong with a source is here wrong with what was sent.
+        ErrorKind::Server => ("", Kind::Invalid),
+        _ => class(&cause),
+    };
+    Error::because(kind, format!("{begins}image not taken"), cause)
+}
+
+/// How the text of a failure begins, and what kind it is.
+fn class(cause: &PullError) -> (&'static str, Kind) {
+    match cause.kind() {
         _ if cause.is_unreachable() => ("RegistryUnavailable: ", Kind::Named),
         // It answered, and will answer so again.
-        ErrorKind::Server if !matches!(*cause, PullError::Offline { .. }) => ("UnusableSource: ", Kind::State),
+        ErrorKind::Server if !matches!(cause, PullError::Offline { .. }) => ("UnusableSource: ", Kind::State),
         ErrorKind::Signature => ("SignatureValidationFailed: ", Kind::Named),
-        ErrorKind::Refused => ("UnsafeImage: ", kind_of(kind)),
-        ErrorKind::DigestMismatch => ("DigestMismatch: ", kind_of(kind)),
+        kind @ ErrorKind::Refused => ("UnsafeImage: ", kind_of(kind)),
+        kind @ ErrorKind::DigestMismatch => ("DigestMismatch: ", kind_of(kind)),
         kind => ("", kind_of(kind)),
-    };
-    let advice = advice::of(&cause);
-    Error::because(kind, format!("{begins}image not pulled{advice}"), Shared(cause))
+    }
 }
 
 pub(crate) fn store_failed(what: &'static str, cause: StoreError) -> Error {

@@ -61,6 +61,7 @@ put 755 "$DIST/virtlet-sriov" /usr/lib/cni/virtlet-sriov
 put 644 deploy/controld.service /usr/lib/systemd/system/controld.service
 put 644 deploy/tapmanager.service /usr/lib/systemd/system/tapmanager.service
 put 644 deploy/apparmor/virtlet /etc/apparmor.d/abstractions/libvirt-qemu.d/virtlet
+put 644 deploy/images.d/catalogue.yaml /usr/share/virtlet/images.d/catalogue.yaml
 for file in deploy/etc/*.toml; do put 644 "$file" "/etc/virtlet/${file##*/}"; done
 # Not the DaemonSet, which is for nodes without packages.
 for file in deploy/{10-virtlet.conflist,crd-*.yaml,handlers.toml,rbac-*.yaml,runtimeclass.yaml,runtimeclasses.yaml,grafana-dashboard.json,alerts.yaml}; do

@@ -33,6 +33,10 @@ pub struct PullWithProgressRequest {
     /// Leave out what the image stands on.
     #[prost(bool, tag = "7")]
     pub no_recursive: bool,
+    /// Where the image is (http, https, oci or docker), if no rule and no provider is to be asked for the name. Refused
+    /// (FAILED_PRECONDITION) where the node's configuration takes no such images.
+    #[prost(string, tag = "8")]
+    pub url: ::prost::alloc::string::String,
 }
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct PullWithProgressResponse {
@@ -58,6 +62,9 @@ pub struct Progress {
     /// Bytes that will come; 0 if the source does not say.
     #[prost(uint64, tag = "2")]
     pub total: u64,
+    /// Those of `bytes` that an earlier attempt has brought.
+    #[prost(uint64, tag = "3")]
+    pub resumed: u64,
 }
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct PullResult {
@@ -66,6 +73,49 @@ pub struct PullResult {
     /// The source could not be asked: this is the image of an earlier pull.
     #[prost(bool, tag = "2")]
     pub stale: bool,
+    /// Bytes came for it, and it was not here already.
+    #[prost(bool, tag = "3")]
+    pub downloaded: bool,
+}
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct ImportRequest {
+    #[prost(oneof = "import_request::Part", tags = "1, 2, 3")]
+    pub part: ::core::option::Option<import_request::Part>,
+}
+/// Nested message and enum types in `ImportRequest`.
+pub mod import_request {
+    #[derive(Clone, PartialEq, Eq, Hash, ::prost::Oneof)]
+    pub enum Part {
+        #[prost(message, tag = "1")]
+        Head(super::ImportHead),
+        /// Some of the file, up to 1 MiB.
+        #[prost(bytes, tag = "2")]
+        Piece(::prost::alloc::vec::Vec<u8>),
+        #[prost(message, tag = "3")]
+        End(super::ImportEnd),
+    }
+}
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct ImportHead {
+    /// What the image is to be called.
+    #[prost(string, tag = "1")]
+    pub name: ::prost::alloc::string::String,
+    /// Runtime handler; the default one if empty.
+    #[prost(string, tag = "2")]
+    pub handler: ::prost::alloc::string::String,
+    /// What the file is said to be, such as raw or vmdk; found out if empty.
+    #[prost(string, tag = "3")]
+    pub format: ::prost::alloc::string::String,
+    /// Bytes that will come; 0 if that is not known.
+    #[prost(uint64, tag = "4")]
+    pub length: u64,
+}
+#[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct ImportEnd {}
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct ImportResponse {
+    #[prost(message, optional, tag = "1")]
+    pub image: ::core::option::Option<Image>,
 }
 /// An image as lists show it: one for each handler that it was pulled for.
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
@@ -654,6 +704,30 @@ pub mod image_admin_client {
                 );
             self.inner.server_streaming(req, path, codec).await
         }
+        /// Takes an image that the caller sends: inspected and stored as one that is pulled. The first message is the head, then come
+        /// pieces, and the last one says that this was all; what ends without it is cut off, and not taken. If the caller goes,
+        /// nothing is left. Refused (FAILED_PRECONDITION) where the node's configuration takes no such images.
+        pub async fn import(
+            &mut self,
+            request: impl tonic::IntoStreamingRequest<Message = super::ImportRequest>,
+        ) -> std::result::Result<tonic::Response<super::ImportResponse>, tonic::Status> {
+            self.inner
+                .ready()
+                .await
+                .map_err(|e| {
+                    tonic::Status::unknown(
+                        format!("Service was not ready: {}", e.into()),
+                    )
+                })?;
+            let codec = tonic_prost::ProstCodec::default();
+            let path = http::uri::PathAndQuery::from_static(
+                "/virtlet.images.v1.ImageAdmin/Import",
+            );
+            let mut req = request.into_streaming_request();
+            req.extensions_mut()
+                .insert(GrpcMethod::new("virtlet.images.v1.ImageAdmin", "Import"));
+            self.inner.client_streaming(req, path, codec).await
+        }
         /// Lists the images that are here, by id and handler. One that is pinned and has no name under any handler is the last,
         /// without a handler, if all are asked for.
         pub async fn list(
@@ -933,6 +1007,13 @@ pub mod image_admin_server {
             tonic::Response<Self::PullWithProgressStream>,
             tonic::Status,
         >;
+        /// Takes an image that the caller sends: inspected and stored as one that is pulled. The first message is the head, then come
+        /// pieces, and the last one says that this was all; what ends without it is cut off, and not taken. If the caller goes,
+        /// nothing is left. Refused (FAILED_PRECONDITION) where the node's configuration takes no such images.
+        async fn import(
+            &self,
+            request: tonic::Request<tonic::Streaming<super::ImportRequest>>,
+        ) -> std::result::Result<tonic::Response<super::ImportResponse>, tonic::Status>;
         /// Lists the images that are here, by id and handler. One that is pinned and has no name under any handler is the last,
         /// without a handler, if all are asked for.
         async fn list(
@@ -1120,6 +1201,53 @@ pub mod image_admin_server {
                                 max_encoding_message_size,
                             );
                         let res = grpc.server_streaming(method, req).await;
+                        Ok(res)
+                    };
+                    Box::pin(fut)
+                }
+                "/virtlet.images.v1.ImageAdmin/Import" => {
+                    #[allow(non_camel_case_types)]
+                    struct ImportSvc<T: ImageAdmin>(pub Arc<T>);
+                    impl<
+                        T: ImageAdmin,
+                    > tonic::server::ClientStreamingService<super::ImportRequest>
+                    for ImportSvc<T> {
+                        type Response = super::ImportResponse;
+                        type Future = BoxFuture<
+                            tonic::Response<Self::Response>,
+                            tonic::Status,
+                        >;
+                        fn call(
+                            &mut self,
+                            request: tonic::Request<
+                                tonic::Streaming<super::ImportRequest>,
+                            >,
+                        ) -> Self::Future {
+                            let inner = Arc::clone(&self.0);
+                            let fut = async move {
+                                <T as ImageAdmin>::import(&inner, request).await
+                            };
+                            Box::pin(fut)
+                        }
+                    }
+                    let accept_compression_encodings = self.accept_compression_encodings;
+                    let send_compression_encodings = self.send_compression_encodings;
+                    let max_decoding_message_size = self.max_decoding_message_size;
+                    let max_encoding_message_size = self.max_encoding_message_size;
+                    let inner = self.inner.clone();
+                    let fut = async move {
+                        let method = ImportSvc(inner);
+                        let codec = tonic_prost::ProstCodec::default();
+                        let mut grpc = tonic::server::Grpc::new(codec)
+                            .apply_compression_config(
+                                accept_compression_encodings,
+                                send_compression_encodings,
+                            )
+                            .apply_max_message_size_config(
+                                max_decoding_message_size,
+                                max_encoding_message_size,
+                            );
+                        let res = grpc.client_streaming(method, req).await;
                         Ok(res)
                     };
                     Box::pin(fut)

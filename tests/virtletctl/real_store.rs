@@ -133,7 +133,10 @@ async fn what_the_store_refuses_has_its_exit_code() {
         (&["ls", "--handler", "none"], 2),
         (&["providers", "refresh", "none"], 2),
         (&["pin", "disk"], 3),
-        (&["pull", "https://h.example/x"], 2),
+        (&["pull", "ftp://h.example/x"], 2),
+        (&["import", "-"], 2),
+        (&["import", "/nowhere/at/all"], 1),
+        (&["save", "other", "-"], 3),
     ] {
         let (out, errors, code) = image(&socket, args).await;
         assert_eq!((out.as_str(), code), ("", wanted), "{args:?}: {errors:?}");
@@ -141,4 +144,37 @@ async fn what_the_store_refuses_has_its_exit_code() {
     assert_eq!(image(&socket, &["providers"]).await.0.lines().count(), 3, "http and file");
     assert_eq!(image(&socket, &["providers", "clear-cache"]).await.2, 0);
     assert_eq!(image(&socket, &["search", "x"]).await.2, 0);
+}
+
+#[tokio::test]
+async fn a_file_is_brought_given_out_and_cleared_away() {
+    let root = tempfile::tempdir().expect("a directory");
+    let socket = serve(root.path());
+    let file = |name: &str| root.path().join(name).to_str().expect("UTF-8").to_owned();
+    // Of more than one piece, with a hole.
+    let mut bytes = vec![0; 3 << 20];
+    bytes[..5].copy_from_slice(b"bytes");
+    bytes[(2 << 20) + 1] = 1;
+    std::fs::write(file("My Disk.raw"), &bytes).expect("written");
+    let (id, errors, code) = image(&socket, &["import", &file("My Disk.raw"), "--format", "raw"]).await;
+    assert_eq!((errors, code), (vec![], 0));
+    let (names, ..) = image(&socket, &["ls", "-o", "name"]).await;
+    assert_eq!(names, "localhost/my-disk.raw:latest\n");
+    // Again, by another name and another command.
+    assert_eq!(image(&socket, &["import", &file("My Disk.raw"), "x/y:1", "--progress", "json"]).await.0, id);
+    assert_eq!(image(&socket, &["pull", "localhost/my-disk.raw"]).await.0, id, "it is nobody's but this node's");
+
+    assert_eq!(image(&socket, &["save", "x/y:1", &file("out")]).await, (String::new(), vec![], 0));
+    assert!(std::fs::read(file("out")).expect("read") == bytes);
+    let (_, errors, code) = image(&socket, &["save", "x/y:1", &file("out")]).await;
+    assert_eq!((errors, code), (vec![format!("`{}` is there already; -f writes over it", file("out"))], 1));
+    assert_eq!(image(&socket, &["save", "x/y:1", &file("out"), "-f"]).await.2, 0);
+
+    assert_eq!(image(&socket, &["prune", "-f"]).await, (String::new(), vec![], 0), "no source has it");
+    let (table, ..) = image(&socket, &["prune", "--all", "--dry-run"]).await;
+    assert!(table.contains("localhost/my-disk.raw:latest, x/y:1"), "{table}");
+    let (gone, errors, code) = image(&socket, &["prune", "--all", "--force"]).await;
+    assert_eq!((errors, code), (vec![], 0));
+    assert_eq!(gone, format!("localhost/my-disk.raw:latest removed\nx/y:1 removed\n{} removed\n", id.trim_end()));
+    assert_eq!(image(&socket, &["ls", "-q"]).await.0, "");
 }

@@ -55,6 +55,7 @@ pub use formats::inspect::{
 pub use formats::tar;
 pub use sources::name::{ImageName, ImageRef, Query, Version};
 pub use sources::net::{FetchError, NetConfig, Timeouts};
+pub use sources::provider::{Feed, IMPORT, Upload};
 #[cfg(any(test, feature = "exercise"))]
 #[doc(hidden)]
 pub use sources::translate::exercise as exercise_translation;
@@ -68,4 +69,4 @@ pub use storage::content::{
 pub use storage::fit::Unfit;
 pub use storage::ingest::IngestError;
 pub use storage::pull::{DownloadError, Downloads, LayerError, Phase, Progress, PullError};
-pub use storage::store::{Found, ProviderInfo, PullRequest, Store, StoreError};
+pub use storage::store::{CATALOGUE, Found, ProviderInfo, PullRequest, Store, StoreError};

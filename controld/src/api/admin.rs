@@ -3,8 +3,10 @@
 //! Called by `virtletctl image`. Only root reaches the socket, so whoever calls may see all that the store knows.
 //! Failures get their codes from the same place as CRI's.
 
+use std::future::poll_fn;
 use std::pin::pin;
 use std::sync::Arc;
+use std::task::Poll;
 use std::time::Duration;
 
 use common::Chain;
@@ -14,13 +16,14 @@ use proto::images::*;
 use tokio::sync::mpsc;
 use tokio::time::interval;
 use tokio_stream::wrappers::ReceiverStream;
-use tonic::{Request, Response, Status};
-use vmspec::error::{Error, Kind};
+use tonic::{Request, Response, Status, Streaming};
+use vmspec::error::Error;
 
 use crate::api::status;
 use crate::images::{Images, store_failed};
 
 mod convert;
+mod import;
 pub mod machines;
 pub mod orphans;
 #[cfg(test)]
@@ -73,20 +76,30 @@ async fn pull(
 ) {
     let (name, handler) = (request.name.clone(), request.handler.clone());
     let mut pull = pin!(images.pull(request));
+    // The first poll begins the download, or joins one.
+    let first = poll_fn(|context| Poll::Ready(pull.as_mut().poll(context))).await;
+    let progress = images.store().watch_pull(&name, &handler);
+    let now = || progress.as_ref().map(|progress| *progress.borrow());
+    let told_last = |outcome: Result<imagestore::Image, Error>| {
+        let downloaded = now().is_some_and(|progress| progress.came() > 0);
+        outcome.map(|pulled| convert::pulled(pulled, downloaded)).map_err(|error| status::of(&error))
+    };
+    if let Poll::Ready(outcome) = first {
+        // Whoever went away wants no answer.
+        let _ = to.send(told_last(outcome)).await;
+        return;
+    }
     let mut ticks = interval(PROGRESS_EVERY);
     let mut told = None;
     loop {
         tokio::select! {
             outcome = &mut pull => {
-                let message = outcome.map(convert::pulled).map_err(|error| status::of(&error));
-                // Whoever went away wants no answer.
-                let _ = to.send(message).await;
+                let _ = to.send(told_last(outcome)).await;
                 return;
             }
             () = to.closed() => return,
             _ = ticks.tick() => {
-                let progress = images.store().pull_progress(&name, &handler).filter(|progress| told != Some(*progress));
-                if let Some(progress) = progress {
+                if let Some(progress) = now().filter(|progress| told != Some(*progress)) {
                     told = Some(progress);
                     // One that finds no room is as good as the next one.
                     let _ = to.try_send(Ok(convert::progress(progress)));
@@ -105,11 +118,15 @@ impl ImageAdmin for AdminCalls {
         &self,
         request: Request<PullWithProgressRequest>,
     ) -> Result<Response<Self::PullWithProgressStream>, Status> {
-        let request = convert::pull_request(request.into_inner())
-            .ok_or_else(|| status::of(&Error::new(Kind::Invalid, "unknown value of `offline`")))?;
+        let request = convert::pull_request(request.into_inner()).map_err(|error| status::of(&error))?;
         let (to, messages) = mpsc::channel(WAITING);
         tokio::spawn(pull(self.images.clone(), request, to));
         Ok(Response::new(ReceiverStream::new(messages)))
+    }
+
+    async fn import(&self, request: Request<Streaming<ImportRequest>>) -> Result<Response<ImportResponse>, Status> {
+        let image = import::take(&self.images, request.into_inner()).await?;
+        Ok(Response::new(ImportResponse { image: Some(convert::image(image)) }))
     }
 
     async fn list(&self, request: Request<ListRequest>) -> Result<Response<ListResponse>, Status> {

@@ -29,8 +29,15 @@ pub struct ImagesConfig {
     pub protocol: Protocol,
     /// Whether a name that no translation covers is taken for a URL.
     pub untranslated: bool,
+    /// Whether a name without a translation that looks like one of a registry is asked for there, if its host is one.
+    pub registry_names: bool,
+    /// Whether `virtletctl` may bring images that no name leads to: files of its caller, and URLs.
+    pub import: bool,
     /// Directory of translation files; default `/etc/virtlet/images.d`.
     pub translations_dir: PathBuf,
+    /// Directory of the catalogue: translation files for names that nobody else knows, as they come with the software. Those
+    /// in `translations_dir` take the place of those of the same name.
+    pub catalogue_dir: PathBuf,
     /// Whether rules by regexp are used. Also on if the environment has `IMAGE_REGEXP_TRANSLATION`.
     pub regexp_translations: bool,
     /// Whether rules are also taken from the cluster's VirtletImageMapping objects.
@@ -270,7 +277,10 @@ impl Default for ImagesConfig {
             dir: None,
             protocol: Protocol::Https,
             untranslated: true,
+            registry_names: true,
+            import: true,
             translations_dir: "/etc/virtlet/images.d".into(),
+            catalogue_dir: "/usr/share/virtlet/images.d".into(),
             regexp_translations: false,
             kube_mappings: false,
             kubeconfig: None,

@@ -185,7 +185,7 @@ impl Download {
     fn news(&self) -> u64 {
         // Read behind the lock, so that nobody comes with less than was seen before.
         let mut seen: MutexGuard<'_, u64> = self.seen.lock().unwrap_or_else(PoisonError::into_inner);
-        let bytes = self.progress.borrow().bytes;
+        let bytes = self.progress.borrow().came();
         // With fewer than before it is another artifact: that of a layer, or one that is fetched anew.
         let news = bytes.checked_sub(*seen).unwrap_or(bytes);
         *seen = bytes;

@@ -180,7 +180,7 @@ async fn kubelet_knows_why_a_registry_could_not_be_asked() {
 #[tokio::test]
 async fn a_failed_pull_names_the_key_that_stands_in_its_way() {
     let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.expect("bound");
-    let name = format!("{}/image", listener.local_addr().expect("an address"));
+    let host = listener.local_addr().expect("an address").to_string();
     tokio::spawn(async move {
         while let Ok((mut stream, _)) = listener.accept().await {
             let mut hello = [0; 512];
@@ -189,9 +189,26 @@ async fn a_failed_pull_names_the_key_that_stands_in_its_way() {
             let _ = stream.write_all(b"HTTP/1.1 400 Bad Request\r\nConnection: close\r\n\r\n").await;
         }
     });
-    for (settings, key) in [
-        ("", "`images.network.allow_loopback`"),
-        ("[images]\nnetwork = {allow_loopback = true}\n", "set `images.protocol`"),
+    let rules = tempfile::tempdir().expect("a directory");
+    let rule = |name: &str, url: &str| format!("{{name: {name}, url: '{url}://{host}/image'}}");
+    let both = format!("translations: [{}, {}]", rule("by-url", "https"), rule("by-oci", "oci"));
+    std::fs::write(rules.path().join("a.yaml"), both).expect("written");
+    let open =
+        format!("[images]\nnetwork = {{allow_loopback = true}}\ntranslations_dir = '{}'\n", rules.path().display());
+    let provider = format!("{open}[[images.providers]]\nid = 'corp'\ntype = 'oci'\nregistries = ['{host}']\n");
+    let image = format!("{host}/image");
+    for (settings, name, key) in [
+        ("", &image, "`images.network.allow_loopback`"),
+        ("", &"localhost/disk".to_owned(), "`virtletctl image import`"),
+        (open.as_str(), &format!("{image}.qcow2"), "; of a server that speaks plain HTTP, set `images.protocol`, or"),
+        (
+            open.as_str(),
+            &image,
+            "set `images.protocol`, translate the name to a URL, or name a registry's host in `plain_http`",
+        ),
+        (provider.as_str(), &image, "name the host in `plain_http` of that provider"),
+        (open.as_str(), &"by-url".to_owned(), "begin the rule's `url` with `http://`"),
+        (open.as_str(), &"by-oci".to_owned(), "name the host in `plain_http` of a provider of type `oci`"),
     ] {
         let dir = tempfile::tempdir().expect("a directory");
         let config = load(dir.path(), settings);
@@ -202,7 +219,11 @@ async fn a_failed_pull_names_the_key_that_stands_in_its_way() {
         let images = Images::of(Store::open(wanted).expect("opened"), mappings);
         let error = images.pull(name.as_str().into()).await.expect_err("no image");
         let said = Chain(&error).to_string();
-        assert!(said.contains(key), "{said}");
+        assert!(said.contains(key), "{name}: {said}");
+        if !settings.is_empty() {
+            // virtletctl ends with the code of a source that cannot be reached.
+            assert!(said.starts_with("RegistryUnavailable: "), "{said}");
+        }
     }
 }
 

@@ -11,6 +11,7 @@ pub use self::image::{
     Credentials, Format, Gc, ImageCommand, Inspect, List, Mode, Pin, Progress, ProvidersCommand, Pull, Remove, Search,
     Verify,
 };
+pub use self::image_files::{Import, Prune, Save};
 pub use self::others::{Completion, Doctor, Manual, Version};
 pub use self::output::{Form, Output};
 pub use self::pods::{
@@ -25,6 +26,7 @@ use super::{complete, name};
 
 mod exec;
 mod image;
+mod image_files;
 mod others;
 mod output;
 mod pods;

@@ -3,7 +3,6 @@
 use std::io::Write;
 
 use proto::cri::*;
-use proto::images::PullWithProgressRequest;
 use uuid::Uuid;
 
 use self::after::After;
@@ -14,7 +13,7 @@ use super::find::Node;
 use super::interrupt::Interrupt;
 use super::logdir::LogDir;
 use super::text::shown;
-use super::{cli, pull, wait};
+use super::{cli, wait};
 
 mod after;
 mod plan;
@@ -77,13 +76,8 @@ pub(super) async fn run(
 }
 
 async fn make(client: &Client, plan: Plan, made: &mut Made, interrupt: &Interrupt) -> Result<Started, CtlError> {
-    let Plan { pod, container, logs, handler } = plan;
-    let image = container.image.clone().unwrap_or_default().image;
-    if client.image(&image, &handler).await?.image.is_none() {
-        let handler = handler.clone();
-        let request = PullWithProgressRequest { name: image, handler, ..PullWithProgressRequest::default() };
-        pull::run(client, request, cli::Progress::Auto, interrupt).await.map_err(CtlError::of_images)?;
-    }
+    let Plan { image, pod, container, logs, handler } = plan;
+    image.bring(client, &handler, interrupt).await.map_err(CtlError::of_images)?;
     let name = container.metadata.clone().unwrap_or_default().name;
     made.logs = Some(logs.clone());
     logs.create(&name)?;

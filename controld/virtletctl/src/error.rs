@@ -7,7 +7,7 @@ use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use common::Chain;
+use common::{Chain, Reason};
 use imagestore::InspectError;
 use streaming::client::{AttachError, EndError};
 use tonic::{Code, Status};
@@ -139,6 +139,33 @@ pub enum CtlError {
     /// An image that is only pinned.
     #[error("image `{0}` has no name to remove")]
     NoName(String),
+    /// What looks like a place that an image could be fetched from.
+    #[error("`{text}` cannot be asked for an image")]
+    Place {
+        /// What was written.
+        text: String,
+        #[source]
+        cause: Reason,
+    },
+    /// What comes on the standard input has no name.
+    #[error("what comes on the standard input has no name; write one behind the `-`")]
+    Nameless,
+    /// An image that is no whole disk.
+    #[error("image `{name}` is a layer: its file holds only what differs from {below}, and is no disk by itself")]
+    NotWhole {
+        name: String,
+        /// What it stands on.
+        below: String,
+    },
+    /// A file that is to be written.
+    #[error("`{}` is there already; -f writes over it", .0.display())]
+    Exists(PathBuf),
+    /// Nobody wants a disk on a terminal.
+    #[error("a disk is not written to a terminal; name a file, or send it on through a pipe")]
+    ToTerminal,
+    /// Nobody can be asked.
+    #[error("nothing was removed: there is no terminal to ask at; -f removes without asking")]
+    Unasked,
     /// More than one image whose id begins so.
     #[error("`{text}` is more than one image: {}", found.join(", "))]
     AmbiguousImage {

@@ -5,19 +5,22 @@ use std::fs::File;
 use std::io::{Read as _, Write};
 use std::path::{Path, PathBuf};
 
-use proto::images::{Auth, Image, Offline, PullWithProgressRequest};
+use proto::images::{Auth, Image, ImportHead, Offline, PullWithProgressRequest};
 use serde_json::{Value, json};
 
 use super::cli::{self, Form, ImageCommand};
 use super::client::Client;
 use super::error::CtlError;
 use super::interrupt::Interrupt;
+use super::source::{Source, name_of};
 use super::text::{ID_SHOWN, harmless, shown, size, table};
-use super::{document, pull};
+use super::{document, import, pull};
 
 mod details;
 mod providers;
+mod prune;
 mod remove;
+mod save;
 mod search;
 mod upkeep;
 
@@ -37,6 +40,9 @@ pub(super) async fn run(
         ImageCommand::Ls(wanted) => list(client, &wanted, out).await.map_err(|error| vec![error]),
         ImageCommand::Pull(wanted) => pull(client, wanted, out, interrupt).await.map_err(|error| vec![error]),
         ImageCommand::Search(wanted) => search::run(client, wanted, out).await.map_err(|error| vec![error]),
+        ImageCommand::Import(wanted) => bring(client, wanted, out, interrupt).await.map_err(|error| vec![error]),
+        ImageCommand::Save(wanted) => save::run(client, &wanted, out, interrupt).await.map_err(|error| vec![error]),
+        ImageCommand::Prune(wanted) => prune::run(client, &wanted, out, interrupt).await,
         ImageCommand::Rm(wanted) => remove::run(client, &wanted, out).await,
         ImageCommand::Inspect(wanted) => details::run(client, &wanted, out).await.map_err(|error| vec![error]),
         ImageCommand::Gc(wanted) => upkeep::collect(client, &wanted, out).await.map_err(|error| vec![error]),
@@ -71,9 +77,19 @@ async fn pull(
         Some(cli::Mode::Auto) => Offline::Auto,
         Some(cli::Mode::Always) => Offline::Always,
     };
+    let (name, url) = match Source::of(&wanted.name)? {
+        Source::Name(name) => (name, String::new()),
+        Source::Url { url, name } => (name, url),
+        Source::File { path, name } => {
+            let head = ImportHead { name, handler: wanted.handler.unwrap_or_default(), ..ImportHead::default() };
+            let image = import::run(client, &path, head, wanted.progress, interrupt).await?;
+            return Ok(writeln!(out, "{}", shown(&image.id))?);
+        }
+    };
     let request = PullWithProgressRequest {
         auth: auth(wanted.credentials)?,
-        name: wanted.name,
+        name,
+        url,
         handler: wanted.handler.unwrap_or_default(),
         provider: wanted.provider.unwrap_or_default(),
         offline: offline.into(),
@@ -82,6 +98,30 @@ async fn pull(
     };
     let id = pull::run(client, request, wanted.progress, interrupt).await?;
     Ok(writeln!(out, "{}", shown(&id))?)
+}
+
+/// Sends a file.
+async fn bring(
+    client: &Client,
+    wanted: cli::Import,
+    out: &mut (dyn Write + Send),
+    interrupt: &Interrupt,
+) -> Result<(), CtlError> {
+    let name = match wanted.name {
+        Some(name) => name,
+        None if import::is_stdin(&wanted.file) => return Err(CtlError::Nameless),
+        None => {
+            name_of(&wanted.file).map_err(|cause| CtlError::Place { text: wanted.file.display().to_string(), cause })?
+        }
+    };
+    let head = ImportHead {
+        name,
+        handler: wanted.handler.unwrap_or_default(),
+        format: wanted.format.unwrap_or_default(),
+        length: 0,
+    };
+    let image = import::run(client, &wanted.file, head, wanted.progress, interrupt).await?;
+    Ok(writeln!(out, "{}", shown(&image.id))?)
 }
 
 /// Each once, as several handlers may have the same.

@@ -14,7 +14,7 @@ use super::error::CtlError;
 use super::interrupt::Interrupt;
 
 mod meter;
-mod teller;
+pub(super) mod teller;
 
 /// How often the line on a terminal is written anew while nothing comes, so that a stalled pull looks like one.
 const LOOK_EVERY: Duration = Duration::from_millis(500);
@@ -26,20 +26,24 @@ pub(super) async fn run(
     progress: Progress,
     interrupt: &Interrupt,
 ) -> Result<String, CtlError> {
-    let manner = match progress {
+    let mut teller = Teller::new(manner(progress), &request.name);
+    let pulled = watch(client, request, &mut teller, interrupt).await;
+    tell(teller.clear());
+    let PullResult { image, stale, downloaded } = pulled?;
+    let image = image.ok_or_else(|| CtlError::Answer { action: "pull the image".into(), lacks: "image" })?;
+    tell(&teller.done(&image, stale, downloaded));
+    Ok(image.id)
+}
+
+/// How it is said what an option asks for.
+pub(super) fn manner(progress: Progress) -> Manner {
+    match progress {
         Progress::Auto if io::stderr().is_terminal() => Manner::Line,
         Progress::Auto => Manner::Outcome,
         Progress::Plain => Manner::Plain,
         Progress::Json => Manner::Json,
         Progress::None => Manner::Silent,
-    };
-    let mut teller = Teller::new(manner, &request.name);
-    let pulled = watch(client, request, &mut teller, interrupt).await;
-    tell(teller.clear());
-    let PullResult { image, stale } = pulled?;
-    let image = image.ok_or_else(|| CtlError::Answer { action: "pull the image".into(), lacks: "image" })?;
-    tell(&teller.done(&image, stale));
-    Ok(image.id)
+    }
 }
 
 async fn watch(
@@ -75,8 +79,8 @@ async fn watch(
     }
 }
 
-/// What goes wrong with it is no reason to stop.
-fn tell(text: &str) {
+/// Says something beside the result. What goes wrong with that is no reason to stop.
+pub(super) fn tell(text: &str) {
     if !text.is_empty() {
         let mut stderr = io::stderr();
         let _ = stderr.write_all(text.as_bytes()).and_then(|()| stderr.flush());

@@ -131,6 +131,32 @@ async fn an_image_that_is_absent_is_pulled_and_one_that_is_there_is_not() {
 }
 
 #[tokio::test]
+async fn a_pod_is_made_of_a_file_and_of_a_url() {
+    let (dir, fake, socket) = serve(Fake::default());
+    let logs = dir.path().to_str().expect("UTF-8");
+    let disk = dir.path().join("My_Disk.qcow2");
+    std::fs::write(&disk, "bytes").expect("written");
+    let disk = disk.to_str().expect("UTF-8");
+    for (image, pod, brought) in [
+        (disk, "my-disk-", "Import localhost/my_disk.qcow2:latest"),
+        // It may have changed.
+        (disk, "my-disk-", "Import localhost/my_disk.qcow2:latest"),
+        ("https://h.example/Dir/Web.img?x", "web-", "PullWithProgress h.example/dir/web.img:url-"),
+    ] {
+        fake.forget_calls();
+        let (out, errors) = ctl(&socket, &["run", image, "--log-dir", logs]).await;
+        assert_eq!(errors, [""; 0], "{image}");
+        assert!(out.starts_with(pod), "{out}");
+        let calls = fake.calls();
+        assert!(calls.iter().any(|call| call.starts_with(brought)), "{image}: {calls:?}");
+    }
+    let (_, errors) = ctl(&socket, &["run", "ftp://h/x", "--log-dir", logs]).await;
+    assert!(errors[0].starts_with("`ftp://h/x` cannot be asked for an image: scheme `ftp`"), "{errors:?}");
+    let (_, errors) = ctl(&socket, &["run", "./no-such-file", "--log-dir", logs]).await;
+    assert!(errors[0].starts_with("failed to open `./no-such-file`"), "{errors:?}");
+}
+
+#[tokio::test]
 async fn a_step_that_fails_undoes_those_before_it() {
     let undo = ["StopPodSandbox", "RemovePodSandbox"];
     for (step, undone) in [

@@ -27,7 +27,8 @@ impl Declared {
     ];
 
     /// The one of that name.
-    pub(crate) fn named(name: &str) -> Option<Self> {
+    #[must_use]
+    pub fn named(name: &str) -> Option<Self> {
         Self::ALL.into_iter().find(|format| format.to_string() == name)
     }
 

@@ -21,6 +21,7 @@ use common::Reason;
 use crate::digest::{Algorithm, Digest, DigestError, ImageId};
 use crate::error::printable;
 
+mod made;
 #[cfg(test)]
 mod tests;
 

@@ -34,6 +34,7 @@ use url::Url;
 use crate::error::printable;
 use crate::sources::net::{Ask, Opened};
 
+mod checksums;
 mod config;
 mod error;
 mod file;
@@ -54,9 +55,11 @@ mod source_url;
 #[cfg(test)]
 mod tests;
 mod timestamp;
+mod upload;
 mod virt_builder;
 mod want;
 
+pub(crate) use config::REGISTRIES;
 pub use config::{Kind, Means, ProviderConfig, TransportConfig};
 pub use error::ProviderError;
 pub use file::LocalFiles;
@@ -65,13 +68,15 @@ pub use hash::{HashAlg, HashError, ImageHash};
 pub use http::Http;
 pub use image::{Covers, Dropped, Encoding, ImageMetadata, Promise, Registered, RemoteImage, Revision, Source, Unpack};
 pub use lago::{Lago, LagoConfig};
-pub use locator::Locator;
-pub use oci::{LoginConfig, Oci, OciConfig, ReferenceError, TarError, login};
+pub use locator::{Locator, given_url};
+pub use oci::{AnyRegistry, LoginConfig, Oci, OciConfig, ReferenceError, TarError, login};
 pub use platform::Platform;
 pub use registry::{Choice, Registry};
 pub use signature::{KeyRing, SignatureError, Verified, verify_clearsigned, verify_detached};
 pub use simplestreams::{Simplestreams, SimplestreamsConfig};
 pub use source_url::{ProxyLogin, ProxyUrl, SourceUrl};
+pub(crate) use upload::Uploaded;
+pub use upload::{Feed, IMPORT, Upload};
 pub use virt_builder::{Entry, Index, ReposError, Skipped, VirtBuilder, VirtBuilderConfig, parse_index};
 pub use want::Want;
 

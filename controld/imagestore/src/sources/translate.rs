@@ -10,7 +10,7 @@
 //! Which rule wins does not depend on the order of reading: see [`table`].
 
 use std::collections::BTreeSet;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 
 use common::Reason;
 use serde::Deserialize;
@@ -29,6 +29,7 @@ mod mappings;
 mod platform;
 mod problem;
 mod profile;
+mod rules;
 mod source;
 mod table;
 mod template;
@@ -40,10 +41,10 @@ pub(crate) use dir::RuleDir;
 pub use exercise::exercise;
 pub use mappings::Mappings;
 pub use problem::{DirError, Notice, Origin, OriginKind, Problem};
+use rules::Rules;
 pub(crate) use source::{RuleSet, RuleSource};
-use table::RuleTable;
 pub(crate) use table::is_led_by;
-use template::{Missing, url_of};
+use template::{Missing, Template, url_of};
 
 /// Scheme put before names and URLs that have none.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Deserialize)]
@@ -129,6 +130,8 @@ pub(crate) struct Wanted<'a> {
     pub(crate) platform: &'a Platform,
     /// The configurations that this handler is confined to, if it is.
     pub(crate) configs: Option<&'a BTreeSet<String>>,
+    /// The tag of the name, if it has one.
+    pub(crate) tag: Option<&'a str>,
 }
 
 /// What the rules say of a name.
@@ -161,15 +164,9 @@ pub(crate) struct TranslateConfig {
 #[derive(Debug)]
 pub(crate) struct Translator {
     config: TranslateConfig,
-    sources: Vec<Arc<dyn RuleSource>>,
-    last: Mutex<Last>,
-}
-
-/// The rules as they were last asked for.
-#[derive(Debug, Default)]
-struct Last {
-    sets: Vec<Arc<RuleSet>>,
-    table: Arc<RuleTable>,
+    rules: Rules,
+    /// Rules for names that no rule and no provider knows.
+    catalogue: Rules,
 }
 
 impl Translator {
@@ -182,7 +179,14 @@ impl Translator {
         prefixes.retain(|prefix| !prefix.is_empty());
         // The longest that fits is stripped, and only once.
         prefixes.sort_by_key(|prefix| std::cmp::Reverse(prefix.len()));
-        Self { config, sources, last: Mutex::default() }
+        let (rules, catalogue) = (Rules::new(sources, config.regexps), Rules::new(Vec::new(), config.regexps));
+        Self { config, rules, catalogue }
+    }
+
+    /// The same with a catalogue.
+    pub(crate) fn with_catalogue(mut self, catalogue: Vec<Arc<dyn RuleSource>>) -> Self {
+        self.catalogue = Rules::new(catalogue, self.config.regexps);
+        self
     }
 
     /// Where the image of that name is: by a rule, else by the default rule. A pull takes the two apart.
@@ -190,14 +194,38 @@ impl Translator {
     fn translate(&self, name: &ImageName, wanted: &Wanted<'_>) -> Result<Translated, TranslateError> {
         match self.by_rule(name, wanted)? {
             Some(translated) => Ok(translated),
+            None => self.otherwise(name, wanted),
+        }
+    }
+
+    /// Where the image of a name is that no rule and no provider knows: by the catalogue, else by the default rule. Reads
+    /// files.
+    pub(crate) fn otherwise(&self, name: &ImageName, wanted: &Wanted<'_>) -> Result<Translated, TranslateError> {
+        match self.look_up(&self.catalogue, name, wanted)? {
+            Some(translated) => Ok(translated),
             None => self.by_default(name),
         }
+    }
+
+    /// The names that the catalogue has for these who ask. Reads files.
+    pub(crate) fn in_catalogue(&self, wanted: &Wanted<'_>) -> Result<Vec<String>, DirError> {
+        let table = self.catalogue.table()?;
+        Ok(table.configs().filter(|config| config.is_for(wanted)).flat_map(|config| config.names()).collect())
     }
 
     /// Where a rule says that the image of that name is. `None` if there is no rule for it, not even one that cannot be
     /// used. Reads files.
     pub(crate) fn by_rule(&self, name: &ImageName, wanted: &Wanted<'_>) -> Result<Option<Translated>, TranslateError> {
-        let table = self.table()?;
+        self.look_up(&self.rules, name, wanted)
+    }
+
+    fn look_up(
+        &self,
+        rules: &Rules,
+        name: &ImageName,
+        wanted: &Wanted<'_>,
+    ) -> Result<Option<Translated>, TranslateError> {
+        let table = rules.table()?;
         let name = self.stripped(name.as_str());
         let Some(found) = table.find(name, wanted, self.config.regexps) else {
             let rejected = table.rejected(name, wanted, self.config.regexps);
@@ -209,18 +237,18 @@ impl Translator {
             let (name, wanted, available) = (name.to_owned(), wanted.platform.to_string(), found.platforms());
             return Err(TranslateError::Platform { name, by, wanted, available });
         };
-        let url = match target.url.fill(found.groups.as_ref(), wanted.platform) {
-            Ok(url) => url,
-            Err(Missing(property)) => {
-                return Err(TranslateError::Property { by, wanted: wanted.platform.to_string(), property });
-            }
+        let place = |template: &Template| {
+            let text = template.fill(found.groups.as_ref(), wanted.platform).map_err(|Missing(property)| {
+                TranslateError::Property { by: by.clone(), wanted: wanted.platform.to_string(), property }
+            })?;
+            url_of(&text, self.config.protocol).map_err(|cause| TranslateError::Url {
+                name: name.to_owned(),
+                by: by.clone(),
+                cause,
+            })
         };
-        let url = url_of(&url, self.config.protocol).map_err(|cause| TranslateError::Url {
-            name: name.to_owned(),
-            by: by.clone(),
-            cause,
-        })?;
-        let locator = Locator::new(url, by, found.transport().clone());
+        let (url, checksums) = (place(&target.url)?, target.checksums.as_ref().map(place).transpose()?);
+        let locator = Locator::new(url, by.clone(), found.transport().clone()).verified_by(checksums);
         Ok(Some(Translated { locator, digest: target.digest.clone(), format: found.format() }))
     }
 
@@ -241,17 +269,15 @@ impl Translator {
 
     /// What is wrong with the rules as they are now. Reads files: to be called off the reactor.
     pub(crate) fn current_problems(&self) -> Result<Vec<Problem>, DirError> {
-        self.table()?;
+        self.rules.table()?;
+        self.catalogue.table()?;
         Ok(self.problems())
     }
 
     /// What is wrong with the rules as they were last asked for.
     pub(crate) fn problems(&self) -> Vec<Problem> {
-        let last = self.last.lock().unwrap_or_else(PoisonError::into_inner);
-        let mut problems: Vec<_> = last.sets.iter().flat_map(|set| set.problems.iter().cloned()).collect();
-        if !self.config.regexps {
-            problems.extend(last.sets.iter().flat_map(|set| set.regexps_off()));
-        }
+        let mut problems = self.rules.problems();
+        problems.extend(self.catalogue.problems());
         problems
     }
 
@@ -260,21 +286,5 @@ impl Translator {
         let prefixes = &self.config.strip_prefixes;
         let rest = prefixes.iter().find_map(|prefix| name.strip_prefix(prefix.as_str())?.strip_prefix('/'));
         rest.unwrap_or(name)
-    }
-
-    /// The rules of all sources as they are now.
-    fn table(&self) -> Result<Arc<RuleTable>, DirError> {
-        let sets = self.sources.iter().map(|source| source.current()).collect::<Result<Vec<_>, _>>()?;
-        let mut last = self.last.lock().unwrap_or_else(PoisonError::into_inner);
-        let same = last.sets.len() == sets.len() && last.sets.iter().zip(&sets).all(|(a, b)| Arc::ptr_eq(a, b));
-        if !same {
-            if !self.config.regexps {
-                let off = |sets: &[Arc<RuleSet>]| sets.iter().flat_map(|set| set.regexps_off()).collect::<Vec<_>>();
-                problem::report(&off(&last.sets), &off(&sets));
-            }
-            let configs = sets.iter().flat_map(|set| set.configs.iter().cloned());
-            *last = Last { table: Arc::new(RuleTable::new(configs)), sets };
-        }
-        Ok(last.table.clone())
     }
 }

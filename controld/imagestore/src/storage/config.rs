@@ -29,6 +29,12 @@ pub struct Config {
     pub regexp_translations: bool,
     /// Directory of translation files; default none.
     pub translations_dir: Option<PathBuf>,
+    /// Directory with the catalogue: translation files for names that nobody else knows. A file of `translations_dir`
+    /// takes the place of one of the same name; default none.
+    pub catalogue_dir: Option<PathBuf>,
+    /// Whether a name that nobody knows, and that looks like one of a registry, is asked for at its host if that is a
+    /// registry; default no.
+    pub registry_names: bool,
     /// Rules that are pushed, which come before those of files; default none.
     pub mappings: Mappings,
     /// Whether bytes of no known format are taken as a raw disk; default false.
@@ -154,6 +160,8 @@ impl Config {
             allow_untranslated: true,
             regexp_translations: false,
             translations_dir: None,
+            catalogue_dir: None,
+            registry_names: false,
             mappings: Mappings::default(),
             allow_raw: false,
             layered: false,

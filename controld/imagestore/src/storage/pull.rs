@@ -44,6 +44,7 @@ mod given;
 mod grant;
 mod here;
 mod hosts;
+mod import;
 mod job;
 mod keep;
 mod lanes;
@@ -188,7 +189,7 @@ impl Puller {
         // 9. Name.
         let Validators { etag, last_modified } = landed.validators;
         let origin = Origin { etag, last_modified, ..origin };
-        let bound = self.bind(order, found.declared, landed.hold, origin, claim).await.map_err(Arc::new)?;
+        let bound = self.bind(order, found.declared, landed.hold, origin, Some(claim)).await.map_err(Arc::new)?;
         tracing::debug!(image = %order.key.image, id = %bound.id, "pull done");
         Ok(bound)
     }
@@ -218,9 +219,14 @@ impl Puller {
     }
 
     /// Steps 5 to 7: downloads an image, and puts it into the content store.
-    async fn land(self: &Arc<Self>, job: &Arc<Job>, mut meter: Meter) -> Result<Landed, DownloadError> {
-        // 5. Download.
+    async fn land(self: &Arc<Self>, job: &Arc<Job>, meter: Meter) -> Result<Landed, DownloadError> {
         let _slot = self.slots.enter().await;
+        self.receive(job, meter).await
+    }
+
+    /// The same without waiting for a turn.
+    async fn receive(self: &Arc<Self>, job: &Arc<Job>, mut meter: Meter) -> Result<Landed, DownloadError> {
+        // 5. Download.
         let mut arrived = self.download(job, &mut meter).await?;
         if let Arrived::Unchanged(id) = arrived {
             let this = self.clone();
@@ -241,22 +247,22 @@ impl Puller {
         Ok(Landed { hold: Arc::new(hold), validators })
     }
 
-    /// Step 9: gives the image of a download the name that was asked for.
+    /// Step 9: gives the image of a download the name that was asked for. Without a claim no source has given it to anybody.
     async fn bind(
         self: &Arc<Self>,
         order: &Order,
         declared: Option<Declared>,
         hold: Arc<Hold>,
         origin: Origin,
-        claim: &Arc<Claim>,
+        claim: Option<&Arc<Claim>>,
     ) -> Result<Image, DownloadError> {
-        let (this, order, claim) = (self.clone(), order.clone(), claim.clone());
+        let (this, order, claim) = (self.clone(), order.clone(), claim.cloned());
         off_reactor(move || {
             this.check_format(&order, declared, hold.id())?;
             let before = this.content.remembered(&order.key).filter(|(image, _)| image.id == *hold.id());
             let is_bound = before.is_some();
             let granted = before.and_then(|(_, before)| before.granted).unwrap_or_default();
-            let granted = Some(claim.granted(granted, this.limits.granted_for));
+            let granted = Some(claim.map_or_else(Vec::new, |claim| claim.granted(granted, this.limits.granted_for)));
             let origin = Origin { granted, ..origin };
             let bound = match is_bound {
                 true => this.content.confirm(&order.key, origin)?,

@@ -12,9 +12,11 @@
 
 use std::path::PathBuf;
 use std::sync::Arc;
+use std::time::Duration;
 
 use common::off_reactor;
 use tokio::sync::watch;
+use url::Url;
 
 use crate::digest::ImageId;
 use crate::error::printable;
@@ -23,8 +25,8 @@ use crate::formats::decode::Decompressor;
 use crate::formats::inspect::Policy;
 use crate::sources::name::{ImageRef, Query};
 use crate::sources::net::{Auth, Client};
-use crate::sources::provider::{Means, ProviderError, Registry, ReposError, Want};
-use crate::sources::translate::{Problem, RuleDir, RuleSource, TranslateConfig, Translator};
+use crate::sources::provider::{AnyRegistry, Means, ProviderError, Registry, ReposError, Want};
+use crate::sources::translate::{Problem, Protocol, RuleDir, RuleSource, TranslateConfig, Translator};
 use crate::storage::config::{Config, HandlerConfig, Layers, Offline};
 use crate::storage::content::{
     self, ContentStore, Disk, DiskError, Finding, FsUsage, Handler, Image, Keep, Key, Layer, Losing, Removed,
@@ -34,12 +36,13 @@ use crate::storage::pull::{Downloads, Flights, Order, Programs, Progress, PullEr
 
 mod error;
 mod handlers;
+mod import;
 mod upkeep;
 mod usable;
 
 pub use error::StoreError;
 use handlers::Handlers;
-pub use upkeep::{Found, ProviderInfo};
+pub use upkeep::{CATALOGUE, Found, ProviderInfo};
 
 /// What is to be pulled.
 #[derive(Debug, Clone, Default)]
@@ -54,6 +57,8 @@ pub struct PullRequest {
     pub auth_server: String,
     /// Whether to download also what did not change.
     pub force: bool,
+    /// Where the image is, if that is not for rules and providers to say. An `http`, `https`, `oci` or `docker` URL.
+    pub url: Option<Url>,
     /// The only provider that may be asked.
     pub provider: Option<String>,
     /// See [`Config::offline`], which this overrides.
@@ -84,6 +89,8 @@ pub struct Store {
     handlers: Arc<Handlers>,
     offline: Offline,
     layers: Layers,
+    /// How long an import may bring nothing.
+    stall: Duration,
 }
 
 impl Store {
@@ -128,8 +135,8 @@ impl Store {
         let puller = Puller::new(content.clone(), translator, registry, policy, limits, programs);
         let handlers = Arc::new(handlers);
         let layers = if config.layered { Layers::Pull } else { Layers::Refuse };
-        let (puller, offline) = (Arc::new(puller), config.offline);
-        Ok(Self { content, puller, converter, flights: Arc::default(), handlers, offline, layers })
+        let (puller, offline, stall) = (Arc::new(puller), config.offline, config.net.timeouts.stall);
+        Ok(Self { content, puller, converter, flights: Arc::default(), handlers, offline, layers, stall })
     }
 
     /// Downloads at this moment.
@@ -158,6 +165,9 @@ impl Store {
             Err(cause) => return Err(Arc::new(PullError::Name { name: printable(&request.name), cause })),
         };
         let key = Key::new(handler, &image);
+        if let Some(brought) = self.brought(&key, config, &request) {
+            return Ok(brought);
+        }
         let offline = request.offline.unwrap_or(self.offline);
         let order = order(key, self.handlers.name_of(handler), config, request, self.layers);
         if offline == Offline::Always {
@@ -396,6 +406,10 @@ impl Store {
 pub(crate) fn translator(config: &Config) -> Translator {
     let pushed: Arc<dyn RuleSource> = Arc::new(config.mappings.clone());
     let files = config.translations_dir.iter().map(|dir| Arc::new(RuleDir::new(dir.clone())) as Arc<dyn RuleSource>);
+    let catalogue = config
+        .catalogue_dir
+        .iter()
+        .map(|dir| Arc::new(RuleDir::catalogue(dir.clone(), config.translations_dir.clone())) as Arc<dyn RuleSource>);
     let sources = std::iter::once(pushed).chain(files).collect();
     let settings = TranslateConfig {
         strip_prefixes: config.strip_prefixes.clone(),
@@ -404,7 +418,7 @@ pub(crate) fn translator(config: &Config) -> Translator {
         regexps: config.regexp_translations,
         platform: config.handlers.get(&config.default_handler).map(|of| of.platform.clone()).unwrap_or_default(),
     };
-    Translator::new(settings, sources)
+    Translator::new(settings, sources).with_catalogue(catalogue.collect())
 }
 
 /// The providers of a configuration, which remember in the directory `memory`.
@@ -414,6 +428,9 @@ fn registry(config: &Config, decompressor: &Decompressor, memory: Option<PathBuf
         local_roots: config.local_roots.clone(),
         memory,
         decompressor: decompressor.clone(),
+        // What denies names without a rule denies them here as well.
+        any_registry: (config.registry_names && config.allow_untranslated)
+            .then_some(AnyRegistry { plain_http: config.protocol == Protocol::Http }),
     };
     Registry::of(&config.providers, &config.virt_builder_repos, config.fall_through, &means)
 }
@@ -426,7 +443,9 @@ fn order(key: Key, handler: String, config: &HandlerConfig, request: PullRequest
             auth: request.auth,
             auth_server: request.auth_server,
             version: Some(key.image.version().clone()),
+            anywhere: true,
         },
+        url: request.url,
         provider: request.provider,
         translations: config.translations.clone(),
         providers: config.providers.clone(),

@@ -47,6 +47,9 @@ impl Registry {
         let manifest = manifest.to_string().into_bytes();
         let server = Server::plain(move |call| {
             let path = call.path().to_owned();
+            if path == "/v2/" {
+                return answer(call, "application/json", b"{}");
+            }
             let parts: Vec<_> = path.split('/').skip(2).collect();
             let [repository, kind, name] = parts[..] else { return call.send(NOT_FOUND) };
             let Some(blob) = repositories.get(repository) else { return call.send(NOT_FOUND) };
@@ -146,4 +149,72 @@ async fn another_repository_of_the_registry_is_asked_for_the_blob_and_not_for_it
     pull(&bed, "0/private", Some("me")).await.expect("let in");
     assert_eq!(registry.blobs(), 3, "the manifest is enough");
     pull(&bed, "0/private", None).await.expect_err("let in by nobody");
+}
+
+/// A store without rules and providers, which speaks to all servers without TLS.
+fn bare(names: bool) -> Bed {
+    Bed::with("http://unused.example/", |config| {
+        config.protocol = imagestore::Protocol::Http;
+        config.registry_names = names;
+    })
+}
+
+#[tokio::test]
+async fn a_host_that_is_a_registry_needs_no_provider() {
+    let image = disk(1, 64 * 1024);
+    let registry = Registry::with(&image, &[("whole", Blob::Whole), ("private", Blob::Private)]);
+    let host = registry.server.address;
+    let doors =
+        || registry.server.requests.lock().expect("sound").iter().filter(|head| head.starts_with("GET /v2/ ")).count();
+    let bed = bare(true);
+    let pulled = pull(&bed, &format!("{host}/whole:1"), None).await.expect("pulled");
+    assert_eq!((pulled.id.hex(), pulled.provider.as_deref()), (hex(&image).as_str(), Some("registries")));
+    let (kind, error) = pull(&bed, &format!("{host}/none:1"), None).await.expect_err("it has no such image");
+    assert_eq!(kind, ErrorKind::NotFound, "{error}");
+    pull(&bed, &format!("{host}/private"), None).await.expect_err("let in by nobody");
+    pull(&bed, &format!("{host}/private"), Some("me")).await.expect("let in");
+    assert_eq!(doors(), 1, "a host is asked once what it is");
+    let front = registry.server.requests.lock().expect("sound")[0].to_lowercase();
+    assert!(!front.contains("authorization"), "{front}");
+    // What ends like a file is one.
+    pull(&bed, &format!("{host}/whole.qcow2"), None).await.expect_err("there is no such file");
+    let last = registry.server.requests.lock().expect("sound").last().expect("asked").clone();
+    assert!(last.starts_with("GET /whole.qcow2 "), "{last}");
+
+    let off = bare(false);
+    pull(&off, &format!("{host}/whole:1"), None).await.expect_err("a file of that name");
+    let denied = Bed::with("http://unused.example/", |config| {
+        (config.registry_names, config.allow_untranslated) = (true, false);
+    });
+    let (kind, error) = pull(&denied, &format!("{host}/whole:1"), None).await.expect_err("names without a rule");
+    assert_eq!(kind, ErrorKind::NotFound, "{error}");
+    assert_eq!(doors(), 1);
+}
+
+#[tokio::test]
+async fn a_host_that_is_none_is_asked_for_a_file() {
+    let image = disk(1, 64 * 1024);
+    let body = image.clone();
+    let server = Server::plain(move |call| match call.path() {
+        "/debian" => call.ok(&body),
+        _ => call.send("HTTP/1.1 404 Not Found\r\nContent-Type: text/html\r\nContent-Length: 0\r\n\r\n"),
+    });
+    let bed = bare(true);
+    for _ in 0..2 {
+        let name = format!("{}/debian:12", server.address);
+        assert_eq!(pull(&bed, &name, None).await.expect("pulled").id.hex(), hex(&image));
+    }
+    let doors = server.requests.lock().expect("sound").iter().filter(|head| head.starts_with("GET /v2/ ")).count();
+    assert_eq!(doors, 1);
+    drop(server);
+    let gone = Server::plain(|_call| {}).address;
+    let (_, error) = pull(&bed, &format!("{gone}/debian:12"), None).await.expect_err("nobody is there");
+    assert!(error.contains("failed to ask provider `registries`"), "{error}");
+}
+
+#[tokio::test]
+async fn a_rule_for_a_registry_needs_no_provider() {
+    let bed = Bed::new("oci://registry.example.invalid/a:1");
+    let (_, error) = bed.pull().await.expect_err("nobody is there");
+    assert!(!error.contains("no provider"), "{error}");
 }

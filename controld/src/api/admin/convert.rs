@@ -1,29 +1,36 @@
 //! The store's types and the service's messages.
 
 use imagestore::net::Auth;
-use imagestore::provider::{Dropped, Revision};
+use imagestore::provider::{Dropped, Revision, given_url};
 use imagestore::{
-    Binding, Details, Found, GcReport, Gone, Layers, Progress, ProviderInfo, PullRequest, Removed, Verdict, Verified,
+    Binding, Declared, Details, Found, GcReport, Gone, Layers, Progress, ProviderInfo, PullRequest, Removed, Verdict,
+    Verified,
 };
 use proto::images as wire;
+use vmspec::error::{Error, Kind};
 
-/// What a caller wants to pull. `None` if it speaks of a mode that is none.
-pub(super) fn pull_request(request: wire::PullWithProgressRequest) -> Option<PullRequest> {
+use super::optional;
+
+/// What a caller wants to pull.
+pub(super) fn pull_request(request: wire::PullWithProgressRequest) -> Result<PullRequest, Error> {
     let wire::Auth { username, password, bearer_token } = request.auth.unwrap_or_default();
     let auth = match (bearer_token.is_empty(), username.is_empty() && password.is_empty()) {
         (false, _) => Some(Auth::Bearer(bearer_token)),
         (true, false) => Some(Auth::Basic { user: username, password }),
         (true, true) => None,
     };
-    let offline = match wire::Offline::try_from(request.offline).ok()? {
+    let unknown = |_value| Error::new(Kind::Invalid, "unknown value of `offline`");
+    let offline = match wire::Offline::try_from(request.offline).map_err(unknown)? {
         wire::Offline::Unspecified => None,
         wire::Offline::Never => Some(imagestore::Offline::Never),
         wire::Offline::Auto => Some(imagestore::Offline::Auto),
         wire::Offline::Always => Some(imagestore::Offline::Always),
     };
-    Some(PullRequest {
+    let no_url = |cause| Error::because(Kind::Invalid, "`url` cannot be asked for an image", cause);
+    Ok(PullRequest {
         name: request.name,
         handler: request.handler,
+        url: optional(&request.url).map(given_url).transpose().map_err(no_url)?,
         auth,
         auth_server: String::new(),
         force: request.force,
@@ -34,13 +41,22 @@ pub(super) fn pull_request(request: wire::PullWithProgressRequest) -> Option<Pul
     })
 }
 
+/// What a caller says of an image that it sends: its name and handler, and its format.
+pub(super) fn import_request(head: &wire::ImportHead) -> Result<(PullRequest, Option<Declared>), Error> {
+    let unknown = || Error::new(Kind::Invalid, format!("format {:?} is not known", head.format));
+    let declared = optional(&head.format).map(|format| Declared::named(format).ok_or_else(unknown)).transpose()?;
+    let request = PullRequest { name: head.name.clone(), handler: head.handler.clone(), ..PullRequest::default() };
+    Ok((request, declared))
+}
+
 pub(super) fn progress(progress: Progress) -> wire::PullWithProgressResponse {
-    let progress = wire::Progress { bytes: progress.bytes, total: progress.total.unwrap_or_default() };
+    let progress =
+        wire::Progress { bytes: progress.bytes, total: progress.total.unwrap_or_default(), resumed: progress.resumed };
     wire::PullWithProgressResponse { event: Some(wire::pull_with_progress_response::Event::Progress(progress)) }
 }
 
-pub(super) fn pulled(pulled: imagestore::Image) -> wire::PullWithProgressResponse {
-    let result = wire::PullResult { stale: pulled.stale, image: Some(image(pulled)) };
+pub(super) fn pulled(pulled: imagestore::Image, downloaded: bool) -> wire::PullWithProgressResponse {
+    let result = wire::PullResult { stale: pulled.stale, downloaded, image: Some(image(pulled)) };
     wire::PullWithProgressResponse { event: Some(wire::pull_with_progress_response::Event::Result(result)) }
 }
 

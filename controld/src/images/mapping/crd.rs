@@ -57,6 +57,7 @@ mod tests {
             (_, "array") => return json!([sample(key, &schema["items"])]),
             (_, "boolean") => return json!(true),
             (_, "integer") => return json!(1),
+            ("checksums", _) => "https://h.example/{arch}/SHA256SUMS".into(),
             ("digest", _) => format!("sha256:{}", "ab".repeat(32)),
             ("format", _) => "qcow2".into(),
             ("name", _) => "x".into(),
@@ -79,6 +80,6 @@ mod tests {
         assert!(problems.is_empty(), "{problems:?}");
         // Keys of maps among them; only those of certificates are not in it.
         let keys = text.matches("\":").count();
-        assert_eq!(keys, 23, "{text}");
+        assert_eq!(keys, 25, "{text}");
     }
 }

@@ -5,7 +5,7 @@ use std::path::PathBuf;
 
 use clap::{Args, Subcommand, ValueEnum};
 
-use super::Output;
+use super::{Import, Output, Prune, Save};
 use crate::name::non_empty;
 
 /// The commands of `image`.
@@ -17,8 +17,15 @@ pub enum ImageCommand {
     Ls(List),
     /// Fetch an image; prints its id
     ///
-    /// How far it is goes to the standard error output. Ctrl-C ends it.
+    /// What has `://` in it is where the image is, and what begins with `/`, `./` or `../` is a file, as of `import`. How far it is goes to the standard error output. Ctrl-C ends it.
     Pull(Pull),
+    /// Take a file, or the standard input, as an image; prints its id
+    ///
+    /// It is inspected and stored as one that is pulled, and pods of any pull policy may use it under a name that begins
+    /// with `localhost/`.
+    Import(Import),
+    /// Write the disk of an image to a file, or to the standard output
+    Save(Save),
     /// Find images at providers
     Search(Search),
     /// Forget an image; prints what went
@@ -38,6 +45,10 @@ pub enum ImageCommand {
     Verify(Verify),
     /// Remove what nobody needs
     Gc(Gc),
+    /// Remove images that no pod uses
+    ///
+    /// Prints what went. Pinned images stay, and so do those that others in use stand on.
+    Prune(Prune),
     /// Keep an image, also when it has no name left; prints its id
     Pin(Pin),
     /// Give up keeping an image; prints its id

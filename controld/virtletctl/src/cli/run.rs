@@ -12,7 +12,7 @@ use crate::{name, quantity};
 /// Of `run`.
 #[derive(Debug, Args)]
 pub struct Run {
-    /// Image, as a pod would name it
+    /// Image, as a pod would name it; or where one is, as https://HOST/FILE; or a file of one, as ./FILE
     #[arg(value_parser = name::non_empty)]
     pub image: String,
     /// The command that the machine is for, with annotation `virtlet.cloud/run-command=true` alone

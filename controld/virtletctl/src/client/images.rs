@@ -1,9 +1,10 @@
 //! Calls to the service for looking after images.
 
+use futures_util::Stream;
 use proto::images::*;
 
 use super::super::error::CtlError;
-use super::{Client, Messages, look, work};
+use super::{Client, Messages, look, refused, work};
 
 impl Client {
     /// Dropping the messages stops the pull.
@@ -15,6 +16,18 @@ impl Client {
         let action = format!("pull image `{}`", request.name);
         let stream = look(&action, admin.pull_with_progress(request)).await?;
         Ok(Messages { action, stream })
+    }
+
+    /// Sends an image. There is no deadline on it, as on messages: controld has one on each part of its work.
+    pub(crate) async fn import_image(
+        &self,
+        name: &str,
+        pieces: impl Stream<Item = ImportRequest> + Send + 'static,
+    ) -> Result<Image, CtlError> {
+        let mut admin = self.admin.clone();
+        let action = format!("import image `{name}`");
+        let answer = admin.import(pieces).await.map_err(refused(&action))?.into_inner();
+        answer.image.ok_or(CtlError::Answer { action, lacks: "image" })
     }
 
     /// Images that a name means, or all if it is empty; of a handler, or of all if that is empty.

@@ -11,6 +11,7 @@ use uuid::Uuid;
 use super::super::client::spec;
 use super::super::error::CtlError;
 use super::super::logdir::{self, LogDir};
+use super::super::source::Source;
 use super::super::{cli, login, name};
 
 /// CFS period, in microseconds (kernel, `Documentation/scheduler/sched-bwc.rst`).
@@ -29,6 +30,7 @@ const PRIVATE: &str = "-----BEGIN";
 /// What is to be made.
 #[derive(Debug)]
 pub(super) struct Plan {
+    pub(super) image: Source,
     pub(super) pod: PodSandboxConfig,
     pub(super) container: ContainerConfig,
     pub(super) logs: LogDir,
@@ -37,7 +39,8 @@ pub(super) struct Plan {
 }
 
 pub(super) fn plan(wanted: cli::Run, uid: Uuid) -> Result<Plan, CtlError> {
-    let name = wanted.name.clone().unwrap_or_else(|| name::of_image(&wanted.image, &uid.simple().to_string()));
+    let image = Source::of(&wanted.image)?;
+    let name = wanted.name.clone().unwrap_or_else(|| name::of_image(image.name(), &uid.simple().to_string()));
     let namespace = wanted.namespace.clone();
     let metadata = PodSandboxMetadata { name: name.clone(), uid: uid.to_string(), namespace, attempt: 0 };
     let logs = LogDir::plan(&wanted.log_dir, &metadata)?;
@@ -64,7 +67,7 @@ pub(super) fn plan(wanted: cli::Run, uid: Uuid) -> Result<Plan, CtlError> {
     let variable = |(key, value): (String, String)| KeyValue { key, value: value.into_bytes() };
     let container = ContainerConfig {
         metadata: Some(ContainerMetadata { name: name.clone(), attempt: 0 }),
-        image: Some(spec(&wanted.image)),
+        image: Some(spec(image.name())),
         command: wanted.command,
         envs: wanted.env.into_iter().map(variable).collect(),
         mounts: wanted.volumes.iter().map(|share| share.mount()).collect::<Result<_, _>>()?,
@@ -74,7 +77,7 @@ pub(super) fn plan(wanted: cli::Run, uid: Uuid) -> Result<Plan, CtlError> {
         linux: Some(LinuxContainerConfig { resources: Some(resources), ..Default::default() }),
         ..Default::default()
     };
-    Ok(Plan { pod, container, logs, handler: wanted.handler.unwrap_or_default() })
+    Ok(Plan { image, pod, container, logs, handler: wanted.handler.unwrap_or_default() })
 }
 
 fn annotations(wanted: &cli::Run) -> Result<HashMap<String, String>, CtlError> {

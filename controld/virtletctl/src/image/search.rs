@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::io::Write;
 
-use proto::images::{RemoteImage, SearchRequest};
+use proto::images::{Provider, RemoteImage, SearchRequest};
 use serde_json::{Value, json};
 
 use super::providers::dropped;
@@ -11,6 +11,7 @@ use super::{known, pretty};
 use crate::cli;
 use crate::client::Client;
 use crate::error::CtlError;
+use crate::pull::tell;
 use crate::text::{moment, size, table};
 
 /// What tables of images at providers show.
@@ -37,6 +38,11 @@ pub(super) async fn run(client: &Client, wanted: cli::Search, out: &mut (dyn Wri
         (false, false) => table(HEADS, &images.iter().map(row).collect::<Vec<_>>()),
     };
     out.write_all(text.as_bytes())?;
+    if images.is_empty() && !as_json && !client.providers().await?.iter().any(can_search) {
+        tell(
+            "no provider of this node can be searched; `images.providers` of controld's configuration says where images are\n",
+        );
+    }
     if wanted.verbose {
         // What was searched is known by now, and with it what cannot be used.
         let mut providers = client.providers().await?;
@@ -45,6 +51,10 @@ pub(super) async fn run(client: &Client, wanted: cli::Search, out: &mut (dyn Wri
         out.write_all(dropped.as_bytes())?;
     }
     Ok(())
+}
+
+fn can_search(provider: &Provider) -> bool {
+    provider.capabilities.iter().any(|capability| capability == "search")
 }
 
 fn row(image: &RemoteImage) -> [String; 7] {

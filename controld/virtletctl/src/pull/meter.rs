@@ -3,6 +3,8 @@
 use std::collections::VecDeque;
 use std::time::Duration;
 
+use proto::images::Progress;
+
 /// What the speed is the mean of.
 const WINDOW: Duration = Duration::from_secs(5);
 /// A shorter time says nothing about speed.
@@ -16,6 +18,8 @@ pub(super) struct Meter {
     /// When there were how many bytes, of the last while.
     points: VecDeque<(Duration, u64)>,
     bytes: u64,
+    /// Those of an earlier attempt.
+    resumed: u64,
     total: Option<u64>,
 }
 
@@ -31,12 +35,12 @@ pub(super) struct Reading {
 
 impl Meter {
     /// Takes down how many bytes there are. No total is 0.
-    pub(super) fn note(&mut self, at: Duration, bytes: u64, total: u64) {
-        if bytes < self.bytes {
-            // The pull has begun anew.
+    pub(super) fn note(&mut self, at: Duration, &Progress { bytes, total, resumed }: &Progress) {
+        if bytes < self.bytes || resumed != self.resumed {
+            // The pull has begun, anew or with bytes that did not come now.
             self.points.clear();
         }
-        self.bytes = bytes;
+        (self.bytes, self.resumed) = (bytes, resumed);
         self.total = (total > 0).then_some(total);
         if self.points.back().is_none_or(|(last, _)| at.saturating_sub(*last) >= APART) {
             self.points.push_back((at, bytes));
@@ -73,19 +77,38 @@ mod tests {
         Duration::from_millis(millis)
     }
 
+    impl Meter {
+        fn note_of(&mut self, at: Duration, bytes: u64, total: u64) {
+            self.note(at, &Progress { bytes, total, resumed: 0 });
+        }
+    }
+
+    #[test]
+    fn what_an_earlier_attempt_has_brought_is_no_speed() {
+        let mut meter = Meter::default();
+        // Before its source has answered, nothing is known of it.
+        meter.note_of(at(0), 0, 0);
+        let resumed = |bytes| Progress { bytes, total: 2000, resumed: 1000 };
+        meter.note(at(400), &resumed(1000));
+        assert_eq!(meter.read(at(500)).expect("noted").speed, None);
+        meter.note(at(1400), &resumed(1100));
+        let reading = meter.read(at(1400)).expect("noted");
+        assert_eq!((reading.bytes, reading.speed, reading.left), (1100, Some(100), Some(Duration::from_secs(9))));
+    }
+
     #[test]
     fn speed_is_of_the_last_while() {
         let mut meter = Meter::default();
         assert_eq!(meter.read(at(0)), None);
         // A resumed pull has bytes that did not come now.
-        meter.note(at(0), 10_000, 20_000);
+        meter.note_of(at(0), 10_000, 20_000);
         assert_eq!(meter.read(at(100)), Some(Reading { bytes: 10_000, total: Some(20_000), speed: None, left: None }));
         for second in 1..=10 {
-            meter.note(at(second * 1000), 10_000 + second * 100, 20_000);
+            meter.note_of(at(second * 1000), 10_000 + second * 100, 20_000);
         }
         let reading = meter.read(at(10_000)).expect("noted");
         assert_eq!((reading.speed, reading.left), (Some(100), Some(Duration::from_secs(90))));
-        meter.note(at(11_000), 16_000, 20_000);
+        meter.note_of(at(11_000), 16_000, 20_000);
         assert_eq!(meter.read(at(11_000)).expect("noted").speed, Some((5_000 + 4 * 100) / 5));
         assert_eq!(meter.points.len(), 6);
     }
@@ -93,8 +116,8 @@ mod tests {
     #[test]
     fn a_stalled_pull_gets_slower_and_stands() {
         let mut meter = Meter::default();
-        meter.note(at(0), 0, 1000);
-        meter.note(at(1000), 500, 1000);
+        meter.note_of(at(0), 0, 1000);
+        meter.note_of(at(1000), 500, 1000);
         let speeds: Vec<_> = [1000, 2000, 5000, 6000].map(|now| meter.read(at(now)).expect("noted").speed).into();
         assert_eq!(speeds, [Some(500), Some(250), Some(100), Some(0)]);
         assert_eq!(meter.read(at(6000)).expect("noted").left, None, "never");
@@ -103,26 +126,26 @@ mod tests {
     #[test]
     fn a_pull_that_begins_anew_is_measured_anew() {
         let mut meter = Meter::default();
-        meter.note(at(0), 0, 1000);
-        meter.note(at(1000), 900, 1000);
-        meter.note(at(2000), 10, 1000);
+        meter.note_of(at(0), 0, 1000);
+        meter.note_of(at(1000), 900, 1000);
+        meter.note_of(at(2000), 10, 1000);
         assert_eq!(meter.read(at(2100)).expect("noted").speed, None);
-        meter.note(at(3000), 110, 1000);
+        meter.note_of(at(3000), 110, 1000);
         assert_eq!(meter.read(at(3000)).expect("noted").speed, Some(100));
     }
 
     #[test]
     fn numbers_that_cannot_be_are_borne() {
         let mut meter = Meter::default();
-        meter.note(at(5000), 0, 5);
-        meter.note(at(6000), u64::MAX, 5);
+        meter.note_of(at(5000), 0, 5);
+        meter.note_of(at(6000), u64::MAX, 5);
         let reading = meter.read(at(6000)).expect("noted");
         assert_eq!((reading.speed, reading.left), (Some(u64::MAX), None));
         // A clock that goes back.
-        meter.note(at(0), u64::MAX, 0);
+        meter.note_of(at(0), u64::MAX, 0);
         assert_eq!(meter.read(at(0)).expect("noted").speed, None);
         for _ in 0..10_000 {
-            meter.note(at(7000), u64::MAX, 5);
+            meter.note_of(at(7000), u64::MAX, 5);
         }
         assert!(meter.points.len() < 5);
     }

@@ -17,7 +17,7 @@ const CLEAR_LINE: &str = "\r\u{1b}[K";
 
 /// How it is said.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Manner {
+pub(crate) enum Manner {
     /// In one line of a terminal.
     Line,
     /// In lines that stay.
@@ -32,7 +32,7 @@ pub(super) enum Manner {
 
 /// Turns what controld says into text; all of it is to be written as it is, also if it is empty.
 #[derive(Debug)]
-pub(super) struct Teller {
+pub(crate) struct Teller {
     manner: Manner,
     name: String,
     meter: Meter,
@@ -40,17 +40,25 @@ pub(super) struct Teller {
     told: Option<Duration>,
     /// Whether a byte came.
     downloads: bool,
+    /// What was done in the end.
+    verb: &'static str,
 }
 
 impl Teller {
-    pub(super) fn new(manner: Manner, name: &str) -> Self {
-        Self { manner, name: name.to_owned(), meter: Meter::default(), told: None, downloads: false }
+    pub(crate) fn new(manner: Manner, name: &str) -> Self {
+        let name = name.to_owned();
+        Self { manner, name, meter: Meter::default(), told: None, downloads: false, verb: "pulled" }
+    }
+
+    /// The same of an image that is sent.
+    pub(crate) fn of_import(self) -> Self {
+        Self { verb: "imported", ..self }
     }
 
     /// Of a message that came. `at` is the time since the pull began.
-    pub(super) fn progress(&mut self, at: Duration, progress: &Progress) -> String {
-        self.downloads |= progress.bytes > 0;
-        self.meter.note(at, progress.bytes, progress.total);
+    pub(crate) fn progress(&mut self, at: Duration, progress: &Progress) -> String {
+        self.downloads |= progress.bytes > progress.resumed;
+        self.meter.note(at, progress);
         let Some(reading) = self.meter.read(at) else { return String::new() };
         match self.manner {
             Manner::Line => self.line(reading),
@@ -75,7 +83,7 @@ impl Teller {
     }
 
     /// When nothing came for a while.
-    pub(super) fn tick(&self, at: Duration) -> String {
+    pub(crate) fn tick(&self, at: Duration) -> String {
         match self.meter.read(at) {
             Some(reading) if self.manner == Manner::Line => self.line(reading),
             _ => String::new(),
@@ -83,24 +91,26 @@ impl Teller {
     }
 
     /// Before anything else is written.
-    pub(super) fn clear(&self) -> &'static str {
+    pub(crate) fn clear(&self) -> &'static str {
         if self.manner == Manner::Line { CLEAR_LINE } else { "" }
     }
 
-    pub(super) fn done(&self, image: &Image, stale: bool) -> String {
+    /// At the end. `downloaded` is controld's word that bytes came, of which no message may have told.
+    pub(crate) fn done(&self, image: &Image, stale: bool, downloaded: bool) -> String {
+        let (downloads, verb) = (self.downloads || downloaded, self.verb);
         match self.manner {
             Manner::Json => one_line(&json!({
-                "event": "pulled", "name": self.name, "id": image.id, "size": image.size, "downloaded": self.downloads,
+                "event": verb, "name": self.name, "id": image.id, "size": image.size, "downloaded": downloads,
                 "stale": stale,
             })),
             Manner::Silent if !stale => String::new(),
             _ => {
                 let (name, size) = (shown(&self.name), size(image.size));
-                match (self.downloads, stale) {
+                match (downloads, stale) {
                     (_, true) => {
-                        format!("pulled {name} ({size}) (stale): its source was not asked or did not answer\n")
+                        format!("{verb} {name} ({size}) (stale): its source was not asked or did not answer\n")
                     }
-                    (true, false) => format!("pulled {name} ({size})\n"),
+                    (true, false) => format!("{verb} {name} ({size})\n"),
                     (false, false) => format!("{name} ({size}) was here already\n"),
                 }
             }
@@ -159,13 +169,13 @@ mod tests {
         for (millis, bytes, total) in
             [(0, 0, 0), (200, 1 << 20, 96 << 20), (1000, 5 << 20, 96 << 20), (2500, 24 << 20, 96 << 20)]
         {
-            told.push_str(&teller.progress(Duration::from_millis(millis), &Progress { bytes, total }));
+            told.push_str(&teller.progress(Duration::from_millis(millis), &Progress { bytes, total, resumed: 0 }));
         }
         told.push_str(&teller.tick(Duration::from_millis(60_000)));
         told.push_str(teller.clear());
         let image = Image { id: "sha256:ab\u{1b}".into(), size: 96 << 20, ..Image::default() };
-        told.push_str(&teller.done(&image, false));
-        told.push_str(&teller.done(&image, true));
+        told.push_str(&teller.done(&image, false, false));
+        told.push_str(&teller.done(&image, true, false));
         told
     }
 
@@ -182,19 +192,27 @@ mod tests {
     fn a_pull_that_brought_nothing_says_so() {
         let image = Image { id: "sha256:ab".into(), size: 96 << 20, ..Image::default() };
         let mut teller = Teller::new(Manner::Outcome, "x/a");
-        assert_eq!(teller.done(&image, false), "x/a (96 MiB) was here already\n");
-        teller.progress(Duration::ZERO, &Progress { bytes: 0, total: 96 << 20 });
-        assert_eq!(teller.done(&image, false), "x/a (96 MiB) was here already\n");
-        teller.progress(Duration::ZERO, &Progress { bytes: 1, total: 96 << 20 });
-        assert_eq!(teller.done(&image, false), "pulled x/a (96 MiB)\n");
+        assert_eq!(teller.done(&image, false, false), "x/a (96 MiB) was here already\n");
+        teller.progress(Duration::ZERO, &Progress { bytes: 0, total: 96 << 20, resumed: 0 });
+        assert_eq!(teller.done(&image, false, false), "x/a (96 MiB) was here already\n");
+        teller.progress(Duration::ZERO, &Progress { bytes: 1, total: 96 << 20, resumed: 0 });
+        assert_eq!(teller.done(&image, false, false), "pulled x/a (96 MiB)\n");
+        // It was too fast for a message.
+        let unheard = Teller::new(Manner::Outcome, "x/a");
+        assert_eq!(unheard.done(&image, false, true), "pulled x/a (96 MiB)\n");
+        // All of it came at an earlier attempt.
+        let mut teller = Teller::new(Manner::Outcome, "x/a").of_import();
+        teller.progress(Duration::ZERO, &Progress { bytes: 9, total: 9, resumed: 9 });
+        assert_eq!(teller.done(&image, false, false), "x/a (96 MiB) was here already\n");
+        assert_eq!(teller.done(&image, false, true), "imported x/a (96 MiB)\n");
     }
 
     #[test]
     fn a_line_of_a_terminal_stays_one() {
         let mut teller = Teller::new(Manner::Line, &"x/".repeat(99));
         let unit = (1 << 30) - (1 << 20);
-        teller.progress(Duration::ZERO, &Progress { bytes: 0, total: unit });
-        let line = teller.progress(Duration::from_secs(1), &Progress { bytes: 1023 << 10, total: unit });
+        teller.progress(Duration::ZERO, &Progress { bytes: 0, total: unit, resumed: 0 });
+        let line = teller.progress(Duration::from_secs(1), &Progress { bytes: 1023 << 10, total: unit, resumed: 0 });
         let line = line.trim_start_matches(CLEAR_LINE);
         assert_eq!(line, "...x/x/x/x/x/x/x/x/x/x/x/x/: 1023 KiB of 1023 MiB (0%), 1023 KiB/s, 17m03s left");
         assert!(line.len() <= 80, "{}", line.len());

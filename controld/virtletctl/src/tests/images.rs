@@ -258,6 +258,7 @@ async fn what_is_wanted_of_a_pull_reaches_the_daemon() {
             offline: Offline::Auto.into(),
             force: true,
             no_recursive: true,
+            url: String::new(),
         },
         PullWithProgressRequest {
             name: "x/a".into(),
@@ -279,8 +280,8 @@ async fn what_is_wanted_of_a_pull_reaches_the_daemon() {
 
 #[tokio::test]
 async fn a_pull_ends_with_its_result_and_not_before() {
-    let progress = |bytes, total| event(Event::Progress(Progress { bytes, total }));
-    let result = |image| event(Event::Result(PullResult { image, stale: true }));
+    let progress = |bytes, total| event(Event::Progress(Progress { bytes, total, resumed: 0 }));
+    let result = |image| event(Event::Result(PullResult { image, stale: true, downloaded: false }));
     let here = Image { id: format!("sha256:{HOSTILE}"), ..Image::default() };
     let unknown = Ok(PullWithProgressResponse { event: None });
     for (pull, printed, told) in [
@@ -316,7 +317,7 @@ async fn a_pull_ends_with_its_result_and_not_before() {
 #[tokio::test]
 async fn an_interrupt_ends_a_pull_that_stalls() {
     let interrupt = Interrupt::default();
-    let pull = vec![event(Event::Progress(Progress { bytes: 1, total: 2 }))];
+    let pull = vec![event(Event::Progress(Progress { bytes: 1, total: 2, resumed: 0 }))];
     let mut fake = canned(Canned { pull, stalls: true, ..Canned::default() });
     fake.interrupt_at("PullWithProgress", interrupt.clone(), 2);
     let (_dir, _fake, socket) = serve(fake);
@@ -675,4 +676,67 @@ fn help_of_image_is_pinned() {
         ));
     }
     insta::assert_snapshot!(help);
+}
+
+#[tokio::test]
+async fn a_file_is_sent_whole_under_the_name_that_it_has_or_gets() {
+    let (dir, fake, socket) = serve(Fake::default());
+    let path = dir.path().join("Disk.qcow2");
+    std::fs::write(&path, "the bytes").expect("written");
+    let path = path.to_str().expect("UTF-8");
+    let id = format!("{}\n", id("ef"));
+    for (args, told) in [
+        (vec!["import", path], "localhost/disk.qcow2:latest virtlet  9 the bytes"),
+        (vec!["import", path, "x/y:1", "--handler", "arm", "--format", "raw"], "x/y:1 arm raw 9 the bytes"),
+        (vec!["pull", path, "--handler", "arm"], "localhost/disk.qcow2:latest arm  9 the bytes"),
+    ] {
+        fake.forget_calls();
+        assert_eq!(image(&socket, &args).await, (id.clone(), vec![], 0), "{args:?}");
+        assert_eq!(fake.calls(), [format!("Import {told}")]);
+    }
+    let refused = "failed to import image `refused/x`: UnsafeImage: image not taken: its header is \\u{1b}[2Jodd";
+    assert_eq!(image(&socket, &["import", path, "refused/x"]).await, (String::new(), vec![refused.into()], 7));
+    let (_, errors, code) = image(&socket, &["import", dir.path().to_str().expect("UTF-8"), "x/y"]).await;
+    assert!(code == 1 && errors[0].starts_with("failed to read `"), "a directory is no file: {errors:?}");
+    let nameless = "what comes on the standard input has no name; write one behind the `-`";
+    assert_eq!(image(&socket, &["import", "-"]).await, (String::new(), vec![nameless.into()], 2));
+}
+
+#[tokio::test]
+async fn a_url_goes_to_controld_beside_a_name_that_is_made_of_it() {
+    let (_dir, fake, socket) = serve(Fake::default());
+    let url = "https://host.example/Dir/Disk.qcow2?a=B";
+    assert_eq!(image(&socket, &["pull", url]).await.1, [""; 0]);
+    let [pulled] = &fake.pulls()[..] else { panic!("{:?}", fake.pulls()) };
+    assert_eq!(pulled.url, url);
+    assert!(pulled.name.starts_with("host.example/dir/disk.qcow2:url-"), "{}", pulled.name);
+    let (_, errors, code) = image(&socket, &["pull", "ftp://h/x"]).await;
+    assert!(code == 2 && errors[0].starts_with("`ftp://h/x` cannot be asked for an image"), "{errors:?}");
+}
+
+#[tokio::test]
+async fn images_that_nothing_uses_are_cleared_away_after_a_word() {
+    let mut fake = Fake::default();
+    fake.canned.details = InspectResponse {
+        image: Some(Image { size: 5 << 20, ..Image::default() }),
+        names: vec![Name { provider: "http".into(), ..Name::default() }],
+        ..InspectResponse::default()
+    };
+    let (_dir, fake, socket) = serve(fake);
+    fake.add_image(Image {
+        id: id("ab"),
+        handler: "virtlet".into(),
+        repo_tags: vec![format!("x/{HOSTILE}"), "x/b:1".into()],
+        ..Image::default()
+    });
+    let (table, errors, _) = image(&socket, &["prune", "--dry-run"]).await;
+    assert_eq!(errors, [""; 0]);
+    assert!(table.contains("x/b:1") && table.contains("abababababab") && table.contains("5.0 MiB"), "{table}");
+    // Tests have no terminal.
+    let unasked = "nothing was removed: there is no terminal to ask at; -f removes without asking";
+    assert_eq!(image(&socket, &["prune"]).await, (String::new(), vec![unasked.into()], 1));
+    let (gone, errors, code) = image(&socket, &["prune", "--force"]).await;
+    assert_eq!((errors, code), (vec![], 0));
+    assert!(gone.contains("x/b:1 removed\n") && gone.ends_with(&format!("{} removed\n", id("ab"))), "{gone}");
+    assert_eq!(image(&socket, &["prune", "-f"]).await, (String::new(), vec![], 0));
 }

@@ -17,8 +17,9 @@ use serde::{Deserialize, Deserializer};
 use serde_json::{Map, Value};
 
 use super::{
-    Glance, GlanceConfig, Http, Lago, LagoConfig, LocalFiles, Oci, OciConfig, Provider, ProviderError, ProxyLogin,
-    ProxyUrl, Registry, Simplestreams, SimplestreamsConfig, SourceUrl, VirtBuilder, VirtBuilderConfig,
+    AnyRegistry, Glance, GlanceConfig, Http, IMPORT, Lago, LagoConfig, LocalFiles, Oci, OciConfig, Provider,
+    ProviderError, ProxyLogin, ProxyUrl, Registry, Simplestreams, SimplestreamsConfig, SourceUrl, VirtBuilder,
+    VirtBuilderConfig,
 };
 use crate::error::printable;
 use crate::formats::decode::Decompressor;
@@ -34,8 +35,10 @@ const MAX_PEM: u64 = 1 << 20;
 const URLS: [&str; 3] = ["uri", "endpoint", "auth_url"];
 /// Keys of its hosts.
 const HOSTS: [&str; 4] = ["registries", "plain_http", "token_hosts", "logins"];
-/// Ids of the providers that are always there.
-const BUILT_IN: [&str; 2] = ["http", "file"];
+/// Ids of the providers that are always there, and of what a person brings.
+const BUILT_IN: [&str; 3] = ["http", "file", IMPORT];
+/// Id of the registries that no provider is configured for, unless a configured provider has it.
+pub(crate) const REGISTRIES: &str = "registries";
 
 /// A provider as it is written down.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -169,6 +172,8 @@ pub struct Means {
     pub memory: Option<PathBuf>,
     /// What opens small compressed parts of images that are looked through.
     pub(crate) decompressor: Decompressor,
+    /// How to speak to registries that nobody configured, for names that look like theirs; not at all if this is not set.
+    pub any_registry: Option<AnyRegistry>,
 }
 
 impl Registry {
@@ -199,6 +204,12 @@ impl Registry {
             providers.push(config.provider(means, &local)?);
         }
         let left_out = repos::add(repos, &mut ids, &mut providers, |config| config.provider(means, &local))?;
+        // Behind all others, which the operator has named.
+        if !ids.contains_key(REGISTRIES) {
+            let oci = Oci::new(REGISTRIES, OciConfig::default(), means.client.clone(), Transport::plain());
+            let oci = oci.with_decompressor(means.decompressor.clone());
+            providers.push(Arc::new(oci.of_any_registry(means.any_registry)));
+        }
         Ok(Self::new(providers, fall_through).with_left_out(left_out))
     }
 }
@@ -308,8 +319,13 @@ mod tests {
         let client = Arc::new(Client::new(crate::sources::net::NetConfig::default()));
         let dir = tempfile::tempdir().expect("a directory");
         let memory = Some(dir.path().join("providers"));
-        let means =
-            Means { client, local_roots: vec!["/images".into()], memory, decompressor: Decompressor::default() };
+        let means = Means {
+            client,
+            local_roots: vec!["/images".into()],
+            memory,
+            decompressor: Decompressor::default(),
+            any_registry: None,
+        };
         Registry::of(&configs, repos, false, &means).map_err(|error| {
             let cause = std::error::Error::source(&error).map(ToString::to_string).unwrap_or_default();
             format!("{error}: {cause}")
@@ -355,7 +371,7 @@ mod tests {
             "insecure": true}"#;
         let registry = registry(&[streams, LAGO, glance, oci, builder], &[]).expect("a registry");
         let ids: Vec<_> = registry.providers().iter().map(|provider| provider.id().to_owned()).collect();
-        assert_eq!(ids, ["http", "file", "ubuntu", "lago", "corp", "hub", "libguestfs"]);
+        assert_eq!(ids, ["http", "file", "ubuntu", "lago", "corp", "hub", "libguestfs", "registries"]);
     }
 
     #[test]

@@ -1,11 +1,11 @@
-//! The HTTP(S) provider: a rule's URL is the image itself.
+//! The HTTP(S) provider: a rule's URL is the image itself. A rule may name a list of checksums that promises what it is.
 
 use std::sync::Arc;
 
 use futures_util::FutureExt as _;
-use futures_util::future::ready;
+use url::Url;
 
-use super::{Answer, Caps, Locator, Provider, RemoteImage, Want};
+use super::{Answer, Caps, Locator, Provider, ProviderError, RemoteImage, Want, checksums};
 use crate::sources::net::{Ask, Client, Opened, Request};
 
 /// The provider.
@@ -19,6 +19,40 @@ impl Http {
     #[must_use]
     pub fn new(client: Arc<Client>) -> Self {
         Self { client }
+    }
+}
+
+impl Http {
+    /// The same image with what the list of checksums says of it.
+    async fn promised(
+        &self,
+        mut image: RemoteImage,
+        list: &Url,
+        locator: &Locator,
+        want: &Want,
+    ) -> Result<RemoteImage, ProviderError> {
+        // The caller's login is for the image's server alone.
+        let nobody = Want::default();
+        let want = if list.origin() == locator.url().origin() { want } else { &nobody };
+        let promises =
+            checksums::promised(self.id(), &self.client, &request(list, locator, want), locator.url()).await?;
+        let strongest = promises.last().map(|promise| promise.hash.to_string()).unwrap_or_default();
+        image.key = format!("{} {strongest}", image.key);
+        image.metadata.promises.clone_from(&promises);
+        image.promises = promises;
+        Ok(image)
+    }
+}
+
+/// Asks for a URL as its rule wants it to be asked.
+fn request(url: &Url, locator: &Locator, want: &Want) -> Request {
+    let request = Request::get(url.clone()).with_transport(locator.transport().clone());
+    let host = url.host_str().unwrap_or_default();
+    let server = url.port().map_or_else(|| host.to_owned(), |port| format!("{host}:{port}"));
+    match want.auth_for(&server) {
+        // What a rule says of a login wins over what the caller brought along.
+        Some(auth) if !request.has_auth() => request.with_auth(auth),
+        _ => request,
     }
 }
 
@@ -36,16 +70,14 @@ impl Provider for Http {
     }
 
     fn resolve<'a>(&'a self, locator: &'a Locator, want: &'a Want) -> Answer<'a, RemoteImage> {
-        let request = Request::get(locator.url().clone()).with_transport(locator.transport().clone());
-        // What a rule says of a login wins over what the caller brought along.
-        let url = locator.url();
-        let host = url.host_str().unwrap_or_default();
-        let server = url.port().map_or_else(|| host.to_owned(), |port| format!("{host}:{port}"));
-        let request = match want.auth_for(&server) {
-            Some(auth) if !request.has_auth() => request.with_auth(auth),
-            _ => request,
-        };
-        ready(Ok(RemoteImage::at(self.id(), request))).boxed()
+        async move {
+            let image = RemoteImage::at(self.id(), request(locator.url(), locator, want));
+            match locator.checksums() {
+                Some(list) => self.promised(image, list, locator, want).await,
+                None => Ok(image),
+            }
+        }
+        .boxed()
     }
 
     fn open<'a>(&'a self, image: &'a RemoteImage, ask: &'a Ask) -> Answer<'a, Opened> {

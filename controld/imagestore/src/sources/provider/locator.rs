@@ -13,19 +13,45 @@ use crate::sources::net::{Transport, redacted};
 const SCHEMES: [&str; 9] =
     ["https", "http", "file", "oci", "docker", "glance+http", "glance+https", "virt-builder", "simplestreams"];
 
+/// Those that a caller may name itself. Files of the node are none: who has a file sends it.
+const GIVEN: [&str; 4] = ["https", "http", "oci", "docker"];
+
+/// A place that a caller names itself, in place of rules and providers.
+///
+/// # Errors
+/// If the text is no URL, or one of another scheme.
+pub fn given_url(text: &str) -> Result<Url, Reason> {
+    let url = Url::parse(text).map_err(Reason::because("not a URL"))?;
+    match url.scheme() {
+        scheme if GIVEN.contains(&scheme) => Ok(url),
+        scheme => {
+            let scheme = printable(scheme);
+            Err(Reason::new(format!("scheme `{scheme}` is not one of {}", GIVEN.join(", "))))
+        }
+    }
+}
+
 /// Where an image is, and who said so. Shown without credentials and without the query, which may hold some.
 #[derive(Clone)]
 pub struct Locator {
     url: Url,
     by: String,
     transport: Arc<Transport>,
+    /// Where the publisher's list of checksums is, by which the image is to be verified.
+    checksums: Option<Url>,
 }
 
 impl Locator {
     /// A place, as the rule `by` says.
     #[must_use]
     pub fn new(url: Url, by: String, transport: Arc<Transport>) -> Self {
-        Self { url, by, transport }
+        Self { url, by, transport, checksums: None }
+    }
+
+    /// The same, to be verified by a list of checksums.
+    #[must_use]
+    pub(crate) fn verified_by(self, checksums: Option<Url>) -> Self {
+        Self { checksums, ..self }
     }
 
     pub(crate) fn parse_url(text: &str) -> Result<Url, Reason> {
@@ -54,7 +80,13 @@ impl Locator {
 
     /// Tells places and ways to speak to them apart. Holds whatever secrets the URL has.
     pub(crate) fn identity(&self) -> String {
-        format!("{} {}", self.url, self.transport.digest())
+        let checksums = self.checksums.as_ref().map(|list| format!(" by {list}")).unwrap_or_default();
+        format!("{} {}{checksums}", self.url, self.transport.digest())
+    }
+
+    /// Where the list of checksums is that the image is to be verified by.
+    pub(crate) fn checksums(&self) -> Option<&Url> {
+        self.checksums.as_ref()
     }
 
     /// How to speak to it.

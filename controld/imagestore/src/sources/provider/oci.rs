@@ -5,7 +5,8 @@
 //!                (HEAD: unchanged?)                 (platform agrees, digests of layers)
 //! ```
 //!
-//! Resolves `oci://` and `docker://` URLs of any registry, and names whose host is one of the configured registries.
+//! Resolves `oci://` and `docker://` URLs of any registry, and names whose host is one of the configured registries, or,
+//! if it is for any registry ([`any`]), is found to be one.
 //!
 //! Invariants: every document is what its digest says, from the reference or the document above down; a login goes to
 //! its registry alone ([`session`]); what is downloaded is promised by the layer's digest and, for images, by the
@@ -24,6 +25,7 @@ use crate::error::printable;
 use crate::formats::decode::Decompressor;
 use crate::sources::net::{Ask, Auth, Client, Opened, Transport};
 
+mod any;
 mod challenge;
 mod describe;
 mod documents;
@@ -37,6 +39,8 @@ mod reference;
 mod select;
 mod session;
 
+use any::Any;
+pub use any::AnyRegistry;
 #[cfg(any(test, feature = "exercise"))]
 pub use exercise::exercise;
 pub use layer::TarError;
@@ -85,6 +89,7 @@ pub struct Oci {
     tokens: Arc<Tokens>,
     sessions: Mutex<BTreeMap<String, Arc<Session>>>,
     known: Mutex<BTreeMap<String, Known>>,
+    any: Option<Any>,
 }
 
 /// What was found under a reference, and by which digest it is known again.
@@ -107,7 +112,14 @@ impl Oci {
             tokens: Arc::default(),
             sessions: Mutex::default(),
             known: Mutex::default(),
+            any: None,
         }
+    }
+
+    /// The same, which answers for names of all registries, spoken to in this way.
+    pub(crate) fn of_any_registry(mut self, any: Option<AnyRegistry>) -> Self {
+        self.any = any.map(Any::new);
+        self
     }
 
     /// The same, with what opens layers that are looked through.
@@ -121,10 +133,9 @@ impl Oci {
         reference: &Reference,
         transport: &Arc<Transport>,
         login: Option<Auth>,
+        by_name: bool,
     ) -> Result<Arc<Session>, ProviderError> {
-        let host = reference.host();
-        let scheme = if self.config.plain_http.iter().any(|plain| plain == host) { "http" } else { "https" };
-        let base = Url::parse(&format!("{scheme}://{host}/")).map_err(|cause| self.unusable(host, cause))?;
+        let base = self.base(reference, by_name)?;
         let login = match (login, self.config.logins.get(&reference.registry)) {
             (None, Some(config)) => Some(self.login(config)?),
             (login, _) => login,
@@ -148,6 +159,15 @@ impl Oci {
         let session = Arc::new(session);
         sessions.insert(session.key().to_owned(), session.clone());
         Ok(session)
+    }
+
+    /// Where the API begins of a registry that is meant by a name, or else by a URL that says so.
+    fn base(&self, reference: &Reference, by_name: bool) -> Result<Url, ProviderError> {
+        let host = reference.host();
+        let any_is_plain = by_name && self.any.as_ref().is_some_and(Any::is_plain);
+        let plain = any_is_plain || self.config.plain_http.iter().any(|plain| plain == host);
+        let scheme = if plain { "http" } else { "https" };
+        Url::parse(&format!("{scheme}://{host}/")).map_err(|cause| self.unusable(host, cause))
     }
 
     /// Read each time, as passwords change.
@@ -227,7 +247,7 @@ impl Provider for Oci {
                 Reference::of_url(url, want.version.as_ref()).map_err(|cause| self.unusable("the URL", cause))?;
             // What a rule says of a login wins over what the caller brought along.
             let login = crate::sources::net::login_of(url).or_else(|| want.auth_for(reference.host()));
-            let session = self.session(&reference, locator.transport(), login)?;
+            let session = self.session(&reference, locator.transport(), login, false)?;
             self.image(&session, &reference, want).await
         }
         .boxed()
@@ -236,12 +256,14 @@ impl Provider for Oci {
     fn find<'a>(&'a self, name: &'a str, want: &'a Want) -> Answer<'a, Option<RemoteImage>> {
         async move {
             let Ok(reference) = Reference::parse(name, want.version.as_ref()) else { return Ok(None) };
-            if !self.config.registries.contains(&reference.registry) {
+            let is_configured = self.config.registries.contains(&reference.registry);
+            if !is_configured && !(want.anywhere && self.is_any_registry(&reference).await?) {
                 return Ok(None);
             }
-            let session = self.session(&reference, &self.transport, want.auth_for(reference.host()))?;
+            let session = self.session(&reference, &self.transport, want.auth_for(reference.host()), true)?;
             match self.image(&session, &reference, want).await {
-                Err(ProviderError::NotFound { .. }) => Ok(None),
+                // Of what was only guessed to be a registry, nobody is asked after it: its word is the last.
+                Err(ProviderError::NotFound { .. }) if is_configured => Ok(None),
                 found => found.map(Some),
             }
         }
@@ -254,6 +276,9 @@ impl Provider for Oci {
 
     fn clear_cache(&self) {
         self.tokens.clear();
+        if let Some(any) = &self.any {
+            any.forget();
+        }
         self.known.lock().unwrap_or_else(PoisonError::into_inner).clear();
     }
 }

@@ -16,6 +16,9 @@ pub struct Want {
     /// Tag or digest of the name, for sources of which the URL or the bare name does not say which of several images is
     /// meant.
     pub version: Option<Version>,
+    /// Whether a name may be asked for at a host that nobody configured: what a person or a pod names, but never what an
+    /// image does.
+    pub anywhere: bool,
 }
 
 impl Want {

@@ -2,6 +2,10 @@
 //!
 //! Symbolic links are followed, as a mounted ConfigMap consists of them. Files ending in `.yaml`, `.yml` and `.json`
 //! count, unless their names begin with a dot.
+//!
+//! The catalogue is such a directory too, of the software's vendor. As with the units of systemd, a file of the
+//! administrator's directory takes the place of the catalogue's of the same name, whatever is in it: also a link to
+//! `/dev/null`.
 
 use std::fmt;
 use std::io::{self, Read};
@@ -13,7 +17,7 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use nix::fcntl::OFlag;
 
 use super::file;
-use super::problem::{DirError, Origin, Problem, report};
+use super::problem::{DirError, Origin, OriginKind, Problem, report};
 use super::source::{RuleSet, RuleSource};
 
 /// Largest file that is read.
@@ -24,6 +28,9 @@ const CLOCK_STEP: Duration = Duration::from_millis(100);
 /// The directory, and the rules as they were last read.
 pub(crate) struct RuleDir {
     path: PathBuf,
+    kind: OriginKind,
+    /// The directory whose files take the place of those of the same name here.
+    over: Option<PathBuf>,
     read: Mutex<LastRead>,
 }
 
@@ -45,13 +52,18 @@ struct Seen {
 
 impl RuleDir {
     pub(crate) fn new(path: PathBuf) -> Self {
-        Self { path, read: Mutex::default() }
+        Self { path, kind: OriginKind::File, over: None, read: Mutex::default() }
+    }
+
+    /// The catalogue at `path`, of which files in `over` take the place.
+    pub(crate) fn catalogue(path: PathBuf, over: Option<PathBuf>) -> Self {
+        Self { kind: OriginKind::Catalogue, over, ..Self::new(path) }
     }
 
     fn load(&self, seen: &[Seen]) -> RuleSet {
         let mut set = RuleSet::default();
         for Seen { name, .. } in seen.iter().filter(|seen| seen.regular) {
-            let origin = Origin::file(name);
+            let origin = Origin { kind: self.kind, name: name.clone() };
             let text = match read_text(&self.path.join(name)) {
                 Ok(text) => text,
                 Err(cause) => {
@@ -75,7 +87,11 @@ impl RuleSource for RuleDir {
     fn current(&self) -> Result<Arc<RuleSet>, DirError> {
         let mut read = self.read.lock().unwrap_or_else(PoisonError::into_inner);
         let now = SystemTime::now();
-        let seen = look(&self.path).map_err(|cause| DirError { path: self.path.clone(), cause })?;
+        let mut seen = look(&self.path).map_err(|cause| DirError { path: self.path.clone(), cause })?;
+        // What cannot be looked at is not there to replace anything.
+        let is_replaced =
+            |name: &str| self.over.as_ref().is_some_and(|over| over.join(name).symlink_metadata().is_ok());
+        seen.retain(|seen| !is_replaced(&seen.name));
         if read.seen.as_ref() != Some(&seen) {
             let set = self.load(&seen);
             report(&read.set.problems, &set.problems);

@@ -50,7 +50,7 @@ pub fn exercise(bytes: &[u8]) {
     for name in own.iter().map(String::as_str).chain(NAMES) {
         let Ok(image) = name.parse::<ImageName>() else { continue };
         for platform in &platforms {
-            let wanted = Wanted { handler: "", platform, configs: None };
+            let wanted = Wanted { handler: "", platform, configs: None, tag: None };
             let found = table.find(name, &wanted, true);
             assert!(found.is_some() || !own.contains(name) || !for_all, "`{name}` has a rule and is not found by it");
             match translator.translate(&image, &wanted) {

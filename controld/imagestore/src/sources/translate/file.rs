@@ -9,6 +9,9 @@
 //!   transport: slow
 //! - regexp: '^debian/(\d+)$'
 //!   url: 'https://example.net/debian-$1-{dpkg_arch}.qcow2'
+//! - name: alma:9              # with a tag: for that tag alone
+//!   url: https://example.net/alma-9-latest.qcow2
+//!   checksums: https://example.net/CHECKSUM
 //! - name: ubuntu
 //!   platforms:
 //!     linux/arm64: {url: 'https://example.net/ubuntu-arm64.img', digest: 'sha256:...', format: qcow2}
@@ -33,7 +36,7 @@ use super::template::Template;
 use crate::digest::Digest;
 use crate::error::printable;
 use crate::formats::declared::Declared;
-use crate::sources::name::ImageName;
+use crate::sources::name::ImageRef;
 use crate::sources::net::Transport;
 
 /// Longest regexp, in bytes.
@@ -59,6 +62,7 @@ struct RuleDoc {
     regexp: Option<String>,
     url: Option<String>,
     digest: Option<String>,
+    checksums: Option<String>,
     format: Option<String>,
     platforms: Option<BTreeMap<String, TargetDoc>>,
     transport: Option<String>,
@@ -69,6 +73,7 @@ struct RuleDoc {
 struct TargetDoc {
     url: Option<String>,
     digest: Option<String>,
+    checksums: Option<String>,
 }
 
 /// Reads the text of a configuration. What is left out of it comes back beside it.
@@ -169,12 +174,12 @@ fn targets(doc: &RuleDoc, regexp: Option<&regex::bytes::Regex>) -> Result<Target
                 ))
             };
             let platform = platform::parse(key).ok_or_else(unknown)?;
-            let target = target(of.url.as_deref(), of.digest.as_deref(), regexp)?;
+            let target = target(of.url.as_deref(), of.digest.as_deref(), of.checksums.as_deref(), regexp)?;
             Ok((platform, target.ok_or(Reason::new(NO_URL))?))
         })
         .collect::<Result<_, Reason>>()?;
-    let url = target(doc.url.as_deref(), doc.digest.as_deref(), regexp)?;
-    if url.is_none() && (platforms.is_empty() || doc.digest.is_some()) {
+    let url = target(doc.url.as_deref(), doc.digest.as_deref(), doc.checksums.as_deref(), regexp)?;
+    if url.is_none() && (platforms.is_empty() || doc.digest.is_some() || doc.checksums.is_some()) {
         return Err(Reason::new(NO_URL));
     }
     Ok((url, platforms))
@@ -183,13 +188,21 @@ fn targets(doc: &RuleDoc, regexp: Option<&regex::bytes::Regex>) -> Result<Target
 fn target(
     url: Option<&str>,
     digest: Option<&str>,
+    checksums: Option<&str>,
     regexp: Option<&regex::bytes::Regex>,
 ) -> Result<Option<Target>, Reason> {
     let Some(url) = url.filter(|url| !url.is_empty()) else { return Ok(None) };
     let url = Template::parse(url, regexp).map_err(Reason::because("its `url` cannot be used"))?;
     let digest = digest.map(str::parse::<Digest>).transpose();
     let digest = digest.map_err(Reason::because("its `digest` cannot be used"))?;
-    Ok(Some(Target { url, digest }))
+    let list = |text| Template::parse(text, regexp).map_err(Reason::because("its `checksums` cannot be used"));
+    let checksums = checksums.filter(|list| !list.is_empty()).map(list).transpose()?;
+    if let Some(list) = &checksums
+        && !(list.is_http() && url.is_http())
+    {
+        return Err(Reason::new("`checksums` names a list that is fetched by http or https, of an image that is, too"));
+    }
+    Ok(Some(Target { url, digest, checksums }))
 }
 
 fn declared(format: &str) -> Result<Declared, Reason> {
@@ -244,11 +257,12 @@ fn has_bare_alternative(regexp: &str) -> bool {
     false
 }
 
-/// A fixed name that no image name can be: upper case, or a tag.
+/// A fixed name that no image name can be, with or without a tag: upper case, or a digest.
 fn unreachable(prefix: &str, rule: &Rule) -> Option<Notice> {
     let Pattern::Name(name) = &rule.pattern else { return None };
     let whole = if prefix.is_empty() { name.clone() } else { format!("{prefix}/{name}") };
-    whole.parse::<ImageName>().is_err().then(|| Notice::Unreachable { name: printable(&whole) })
+    let sound = whole.parse::<ImageRef>().is_ok_and(|image| image.digest().is_none());
+    (!sound).then(|| Notice::Unreachable { name: printable(&whole) })
 }
 
 /// The parser's first line: the others show a piece of the file. If the first may do so too, only the place is told, as

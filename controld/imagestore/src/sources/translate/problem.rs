@@ -18,6 +18,8 @@ pub enum OriginKind {
     /// Pushed to the store, as a cluster's objects are.
     Mapping,
     File,
+    /// A file of the catalogue, which comes with the store and is asked last.
+    Catalogue,
 }
 
 /// Where a configuration is from.
@@ -40,7 +42,7 @@ impl Origin {
 
     /// What it may be called: a file also without its extension.
     pub(super) fn names(&self) -> impl Iterator<Item = &str> {
-        let stem = self.name.rsplit_once('.').map(|(stem, _)| stem).filter(|_| self.kind == OriginKind::File);
+        let stem = self.name.rsplit_once('.').map(|(stem, _)| stem).filter(|_| self.kind != OriginKind::Mapping);
         std::iter::once(self.name.as_str()).chain(stem)
     }
 
@@ -48,6 +50,7 @@ impl Origin {
         match self.kind {
             OriginKind::Mapping => format!("mapping `{}`", printable(&self.name)),
             OriginKind::File => format!("`{}`", printable(&self.name)),
+            OriginKind::Catalogue => format!("catalogue `{}`", printable(&self.name)),
         }
     }
 }
@@ -57,6 +60,7 @@ impl fmt::Display for Origin {
         match self.kind {
             OriginKind::Mapping => write!(out, "mapping `{}`", printable(&self.name)),
             OriginKind::File => write!(out, "translation file `{}`", printable(&self.name)),
+            OriginKind::Catalogue => write!(out, "catalogue `{}`", printable(&self.name)),
         }
     }
 }

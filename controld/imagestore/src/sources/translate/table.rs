@@ -25,6 +25,7 @@ const RULE: &str = "rule ";
 /// What a rule matches.
 #[derive(Debug, Clone)]
 pub(super) enum Pattern {
+    /// A name; with a tag, for that tag alone.
     Name(String),
     Regexp(Regex),
 }
@@ -34,6 +35,8 @@ pub(super) enum Pattern {
 pub(super) struct Target {
     pub(super) url: Template,
     pub(super) digest: Option<Digest>,
+    /// The publisher's list of checksums.
+    pub(super) checksums: Option<Template>,
 }
 
 /// One rule.
@@ -88,6 +91,10 @@ pub(super) struct RuleTable {
 }
 
 impl RuleTable {
+    pub(super) fn configs(&self) -> impl Iterator<Item = &RuleConfig> {
+        self.configs.iter().map(|config| &**config)
+    }
+
     pub(super) fn new(configs: impl IntoIterator<Item = Arc<RuleConfig>>) -> Self {
         let mut configs: Vec<_> = configs.into_iter().collect();
         configs.sort_by(|a, b| {
@@ -99,12 +106,12 @@ impl RuleTable {
         Self { configs }
     }
 
-    /// The rule for `name`, which is without strip-prefix, tag and digest.
+    /// The rule for `name`, which is without strip-prefix, tag and digest. In a configuration, a rule for the wanted tag
+    /// comes before those for all tags.
     pub(super) fn find<'a>(&'a self, name: &'a str, wanted: &Wanted<'_>, regexps: bool) -> Option<Found<'a>> {
         let asked = || self.configs.iter().filter(|config| config.is_for(wanted));
         let fixed = asked().find_map(|config| {
-            let rest = config.rest(name)?;
-            let rule = config.fixed.iter().find(|rule| matches!(&rule.pattern, Pattern::Name(name) if name == rest))?;
+            let rule = config.fixed_rule(config.rest(name)?, wanted.tag)?;
             Some(Found { config, rule, groups: None })
         });
         if fixed.is_some() || !regexps {
@@ -125,7 +132,7 @@ impl RuleTable {
     /// The rule that would be for `name` if it could be used, as messages name it, and why it cannot.
     pub(super) fn rejected(&self, name: &str, wanted: &Wanted<'_>, regexps: bool) -> Option<(String, Reason)> {
         let meant = |rest: &str, pattern: &Pattern| match pattern {
-            Pattern::Name(name) => name == rest,
+            Pattern::Name(name) => name == rest || is_tagged(name, rest, wanted.tag),
             Pattern::Regexp(regexp) => regexps && regexp.is_match(rest.as_bytes()),
         };
         self.configs.iter().filter(|config| config.is_for(wanted)).find_map(|config| {
@@ -137,7 +144,7 @@ impl RuleTable {
 }
 
 impl RuleConfig {
-    fn is_for(&self, wanted: &Wanted<'_>) -> bool {
+    pub(super) fn is_for(&self, wanted: &Wanted<'_>) -> bool {
         self.handlers.as_ref().is_none_or(|handlers| handlers.contains(wanted.handler))
             && wanted.configs.is_none_or(|configs| self.origin.names().any(|name| configs.contains(name)))
     }
@@ -150,10 +157,32 @@ impl RuleConfig {
         }
     }
 
+    /// The fixed rule for what is left of a name.
+    fn fixed_rule(&self, rest: &str, tag: Option<&str>) -> Option<&Rule> {
+        let named = |is_it: &dyn Fn(&str) -> bool| {
+            self.fixed.iter().find(|rule| matches!(&rule.pattern, Pattern::Name(name) if is_it(name)))
+        };
+        named(&|name| is_tagged(name, rest, tag)).or_else(|| named(&|name| name == rest))
+    }
+
+    /// The names of its fixed rules, as an image may be called by them.
+    pub(super) fn names(&self) -> impl Iterator<Item = String> + '_ {
+        self.fixed.iter().filter_map(|rule| match &rule.pattern {
+            Pattern::Name(name) if self.prefix.is_empty() => Some(name.clone()),
+            Pattern::Name(name) => Some(format!("{}/{name}", self.prefix)),
+            Pattern::Regexp(_) => None,
+        })
+    }
+
     /// One of its rules as messages name it.
     fn by(&self, place: usize, pattern: &str) -> String {
         format!("{RULE}{place} (`{}`) of {}", on_one_line(pattern), self.origin.short())
     }
+}
+
+/// Whether a rule's name is this name with this tag.
+fn is_tagged(name: &str, rest: &str, tag: Option<&str>) -> bool {
+    tag.is_some_and(|tag| name.strip_prefix(rest).and_then(|after| after.strip_prefix(':')) == Some(tag))
 }
 
 /// Whether what led to an image is no rule at all, or one of these configurations, by their names. It is told by the text

@@ -101,6 +101,17 @@ impl Template {
         Ok(url)
     }
 
+    /// Whether every URL that comes out is one of HTTP, with TLS or without.
+    pub(super) fn is_http(&self) -> bool {
+        match self.0.first() {
+            Some(Part::Text(text)) => {
+                text.split_once("://").is_none_or(|(scheme, _)| matches!(scheme, "http" | "https"))
+            }
+            // It has no scheme of its own: see [`Template::check`].
+            _ => true,
+        }
+    }
+
     /// Whether every URL that comes out stands a chance.
     fn check(&self) -> Result<(), Reason> {
         let first = match self.0.first() {

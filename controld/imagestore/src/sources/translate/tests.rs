@@ -12,6 +12,7 @@ use crate::formats::declared::Declared;
 use crate::formats::inspect::DiskFormat;
 use crate::sources::provider::Platform;
 
+mod catalogue;
 mod order;
 mod reading;
 mod sources;
@@ -66,7 +67,7 @@ fn ask(translator: &Translator, name: &str) -> String {
 }
 
 fn ask_for(translator: &Translator, name: &str, handler: &str, platform: &Platform) -> String {
-    show(translator.translate(&name.parse().expect("a name"), &Wanted { handler, platform, configs: None }))
+    show(translator.translate(&name.parse().expect("a name"), &Wanted { handler, platform, configs: None, tag: None }))
 }
 
 fn told(problems: &[Problem]) -> Vec<String> {
@@ -123,7 +124,7 @@ fn a_rule_is_known_by_its_text() {
     ];
     for (kind, name, yes, no) in cases {
         let translator = Translator::new(config(), vec![Fixed::source(kind, &[(name, rule)])]);
-        let wanted = Wanted { handler: "virtlet", platform: &Platform::linux("amd64"), configs: None };
+        let wanted = Wanted { handler: "virtlet", platform: &Platform::linux("amd64"), configs: None, tag: None };
         let found = translator.translate(&"y".parse().expect("a name"), &wanted).expect("a rule for it");
         let by = found.locator.by();
         yes.iter().for_each(|of| assert!(is_led_by(by, &names(of)), "{by}: {of}"));
@@ -328,7 +329,7 @@ fn a_rule_leads_by_platform() {
         "{none}"
     );
     let amd64 = Platform::linux("amd64");
-    let wanted = Wanted { handler: "virtlet", platform: &amd64, configs: None };
+    let wanted = Wanted { handler: "virtlet", platform: &amd64, configs: None, tag: None };
     let found = translator.translate(&"u".parse().expect("a name"), &wanted).expect("a rule");
     assert_eq!(found.digest.map(|digest| digest.to_string()), Some(format!("sha256:{hex}")));
     assert_eq!(found.format, Some(Declared::Kept(DiskFormat::Qcow2)));
@@ -354,7 +355,7 @@ fn rules_may_be_for_some_handlers() {
         ("v", "virtlet", None, "https://v/"),
     ];
     for (name, handler, configs, expected) in cases {
-        let wanted = Wanted { handler, platform: &platform, configs };
+        let wanted = Wanted { handler, platform: &platform, configs, tag: None };
         let shown = show(translator.translate(&name.parse().expect("a name"), &wanted));
         assert_eq!(shown.split(" by ").next(), Some(expected), "{name} for {handler}");
     }

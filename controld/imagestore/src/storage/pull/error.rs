@@ -57,6 +57,13 @@ pub enum PullError {
         #[source]
         cause: Arc<DownloadError>,
     },
+    /// What was sent is not taken.
+    #[error("failed to import image `{image}`")]
+    Import {
+        image: ImageRef,
+        #[source]
+        cause: Arc<DownloadError>,
+    },
     /// The store failed.
     #[error("failed to store image `{image}`")]
     Store {
@@ -98,7 +105,7 @@ impl PullError {
                 TranslateError::Rules(_) => ErrorKind::Internal,
             },
             Self::Find { cause, .. } => cause.kind(),
-            Self::Download { cause, .. } => cause.kind(),
+            Self::Download { cause, .. } | Self::Import { cause, .. } => cause.kind(),
             Self::Store { cause, .. } => cause.kind(),
             Self::Lost { .. } => ErrorKind::Internal,
         }
@@ -122,10 +129,26 @@ impl PullError {
     /// What went wrong on the way to the image's bytes, if it was that.
     #[must_use]
     pub fn fetch(&self) -> Option<&FetchError> {
-        let Self::Download { cause, .. } = self else { return None };
+        let cause = match self {
+            Self::Find { cause, .. } => return cause.fetch(),
+            Self::Download { cause, .. } => cause,
+            _ => return None,
+        };
         match &**cause {
             DownloadError::Fetch(error) => Some(error),
             DownloadError::Provider(error) => error.fetch(),
+            _ => None,
+        }
+    }
+
+    /// The provider that was asked for the name, if it was the way to its source that failed.
+    #[must_use]
+    pub fn asked(&self) -> Option<&str> {
+        match self {
+            Self::Find { cause, .. } => match &**cause {
+                ProviderError::Asked { provider, .. } => Some(provider),
+                _ => None,
+            },
             _ => None,
         }
     }

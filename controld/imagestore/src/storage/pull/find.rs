@@ -1,5 +1,5 @@
 //! Step 3: finds where the image of an order is. A rule decides; without a rule, the first provider that knows the
-//! name; without such a provider, the name is taken for a URL.
+//! name; without such a provider, the catalogue, or else the name is taken for a URL.
 
 use std::sync::Arc;
 

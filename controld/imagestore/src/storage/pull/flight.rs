@@ -69,13 +69,14 @@ impl<K: Ord + Clone, T: Clone + Send + Sync + 'static> Flights<K, T> {
         flight
     }
 
-    /// The progress of a flight that is under way and whose key is one of those.
+    /// The progress of a flight whose key is one of those: of one that is under way, or else of one that has ended and that
+    /// somebody has not left yet.
     pub(crate) fn progress(&self, is_it: impl Fn(&K) -> bool) -> Option<watch::Receiver<Progress>> {
         // As above: they may be the last to hold it.
         let live: Vec<_> =
             self.lock().iter().filter(|(key, _)| is_it(key)).filter_map(|(_, flight)| flight.upgrade()).collect();
         let under_way = live.iter().find(|flight| flight.outcome.borrow().is_none());
-        under_way.map(|flight| flight.progress.clone())
+        under_way.or(live.first()).map(|flight| flight.progress.clone())
     }
 }
 

@@ -13,7 +13,8 @@
 //! counts for more than a name, whether the image or its source says it. If the header of an image names no parent, it
 //! has none, whatever its source says: another disk would show through its holes.
 //!
-//! The caller's credentials are for the source of the image that they asked for, so none are sent from here.
+//! The caller's credentials are for the source of the image that they asked for, so none are sent from here. Names in images
+//! are asked for at configured providers alone, never at hosts that they name.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -72,7 +73,7 @@ impl Puller {
             };
         }
         let mut order = Order { force: false, ..order.clone() };
-        order.want.auth = None;
+        (order.want.auth, order.want.anywhere) = (None, false);
         let mut chain = vec![top];
         let mut asked = BTreeSet::from([(choice.provider.id().to_owned(), choice.image.key.clone())]);
         while let Some((upper, parent)) = chain.last().and_then(|upper| Some((upper, upper.parent.as_ref()?))) {

@@ -2,7 +2,11 @@
 
 use std::collections::BTreeSet;
 
+use sha2::{Digest as _, Sha256};
+use url::Url;
+
 use super::login::fingerprint;
+use crate::digest::hex;
 use crate::formats::inspect::DiskFormat;
 use crate::sources::provider::Want;
 use crate::storage::config::Layers;
@@ -17,6 +21,8 @@ pub(crate) struct Order {
     pub(crate) handler: String,
     /// The handler's platform, and the credentials of the one who asks.
     pub(crate) want: Want,
+    /// Where the image is, if the one who asks says so: no rule and no provider is asked then.
+    pub(crate) url: Option<Url>,
     /// The only provider that may be asked, if one is named.
     pub(crate) provider: Option<String>,
     /// Translation files that hold for the handler; all if none are named.
@@ -41,7 +47,9 @@ pub(crate) struct Ticket {
 
 impl Order {
     pub(crate) fn ticket(&self) -> Ticket {
-        let Self { key, want, provider, force, layers, .. } = self;
-        Ticket { key: key.clone(), how: format!("{} {provider:?} {force} {layers:?}", fingerprint(want)) }
+        let Self { key, want, url, provider, force, layers, .. } = self;
+        // It may hold a secret.
+        let url = url.as_ref().map(|url| hex(&Sha256::digest(url.as_str())));
+        Ticket { key: key.clone(), how: format!("{} {url:?} {provider:?} {force} {layers:?}", fingerprint(want)) }
     }
 }

@@ -27,10 +27,20 @@ pub struct Progress {
     pub phase: Phase,
     /// Bytes that are here, those of an earlier attempt included.
     pub bytes: u64,
+    /// Those of an earlier attempt, with which this one began.
+    pub resumed: u64,
     /// Bytes that there will be, if the server said.
     pub total: Option<u64>,
     /// Bytes per second of late; 0 as long as that is not known.
     pub rate: u64,
+}
+
+impl Progress {
+    /// Bytes that came.
+    #[must_use]
+    pub fn came(&self) -> u64 {
+        self.bytes.saturating_sub(self.resumed)
+    }
 }
 
 /// Tells the progress.
@@ -48,7 +58,7 @@ impl Meter {
 
     pub(super) fn begin(&mut self, bytes: u64, total: Option<u64>) {
         (self.since, self.from) = (Instant::now(), bytes);
-        self.told.send_replace(Progress { phase: Phase::Downloading, bytes, total, rate: 0 });
+        self.told.send_replace(Progress { phase: Phase::Downloading, bytes, resumed: bytes, total, rate: 0 });
     }
 
     pub(super) fn note(&mut self, bytes: u64) {

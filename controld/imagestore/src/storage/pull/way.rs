@@ -1,4 +1,5 @@
-//! Step 1: how a name leads to its source: by a translation rule, or else as a name that providers may know.
+//! Step 1: how a name leads to its source: by the caller's URL or a translation rule, or else as a name that providers,
+//! the catalogue or the host of the name may know.
 
 use std::sync::Arc;
 
@@ -10,15 +11,19 @@ use super::order::Order;
 use crate::digest::Digest;
 use crate::formats::declared::Declared;
 use crate::sources::name::Version;
-use crate::sources::provider::Registry;
+use crate::sources::net::Transport;
+use crate::sources::provider::{Locator, REGISTRIES, Registry};
 use crate::sources::translate::{TranslateError, Translated, Wanted};
+
+/// How messages and records name a URL that a caller gave.
+const BY_URL: &str = "URL of the caller";
 
 /// How a name leads to its source, as far as that is known without asking anybody.
 #[derive(Debug)]
 pub(super) enum Way {
-    /// By a rule.
+    /// By a rule, or by the URL that the caller gave.
     Rule(Translated),
-    /// To the first provider that knows this name, or else where the default rule leads.
+    /// To the first provider that knows this name, or else where the catalogue or the default rule leads.
     Name { name: String, default: Result<Translated, TranslateError> },
 }
 
@@ -37,7 +42,9 @@ impl Way {
             Self::Rule(rule) => format!("rule {}", rule.locator.identity()),
             Self::Name { name, default } => {
                 let default = default.as_ref().map(|default| default.locator.identity()).ok();
-                let asked: Vec<_> = registry.providers().iter().map(|provider| provider.id()).collect();
+                let ids = registry.providers().iter().map(|provider| provider.id());
+                // Always there, and no other server than the default's. Releases without it left it out.
+                let asked: Vec<_> = ids.filter(|id| *id != REGISTRIES).collect();
                 format!("name {name} {:?} {:?} {asked:?} {default:?}", order.provider, order.providers)
             }
         }
@@ -55,6 +62,10 @@ impl Puller {
     fn read_way(&self, order: &Order) -> Result<Way, PullError> {
         let image = &order.key.image;
         let untranslated = |cause| PullError::Translate { image: image.clone(), cause: Box::new(cause) };
+        if let Some(url) = &order.url {
+            let locator = Locator::new(url.clone(), BY_URL.into(), Transport::plain());
+            return Ok(Way::Rule(Translated { locator, digest: None, format: None }));
+        }
         if let Some(rule) = self.by_rule(order).map_err(untranslated)? {
             return Ok(Way::Rule(rule));
         }
@@ -63,7 +74,7 @@ impl Puller {
             Version::Tag(tag) if tag != "latest" => format!("{name}:{tag}"),
             _ => name.to_owned(),
         };
-        Ok(Way::Name { name, default: self.translator.by_default(image.name()) })
+        Ok(Way::Name { name, default: self.translator.otherwise(image.name(), &wanted(order)) })
     }
 
     fn by_rule(&self, order: &Order) -> Result<Option<Translated>, TranslateError> {
@@ -71,8 +82,14 @@ impl Puller {
         if order.provider.is_some() {
             return Ok(None);
         }
-        let wanted =
-            Wanted { handler: &order.handler, platform: &order.want.platform, configs: order.translations.as_ref() };
-        self.translator.by_rule(order.key.image.name(), &wanted)
+        self.translator.by_rule(order.key.image.name(), &wanted(order))
     }
+}
+
+fn wanted(order: &Order) -> Wanted<'_> {
+    let tag = match order.key.image.version() {
+        Version::Tag(tag) => Some(tag.as_str()),
+        Version::Digest(_) => None,
+    };
+    Wanted { handler: &order.handler, platform: &order.want.platform, configs: order.translations.as_ref(), tag }
 }

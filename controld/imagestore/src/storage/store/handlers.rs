@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use super::StoreError;
 use crate::error::printable;
 use crate::sources::name::ImageRef;
-use crate::sources::provider::Registry;
+use crate::sources::provider::{IMPORT, Registry};
 use crate::storage::config::HandlerConfig;
 use crate::storage::content::{Handler, Known};
 
@@ -39,7 +39,7 @@ impl Handlers {
         if !registry.left_out().is_empty() {
             return Ok(());
         }
-        let known = || registry.providers().iter().map(|provider| provider.id());
+        let known = || registry.providers().iter().map(|provider| provider.id()).chain([IMPORT]);
         let default = std::iter::once((&self.default_name, &self.default));
         for (handler, (_, config)) in default.chain(&self.others) {
             let unknown = config.providers.iter().flatten().find(|id| !known().any(|known| known == id.as_str()));

@@ -9,8 +9,12 @@ use super::{Store, StoreError};
 use crate::digest::ImageId;
 use crate::formats::declared::Declared;
 use crate::sources::provider::{Caps, Dropped, ImageHash, ImageMetadata, Provider, ProviderError};
+use crate::sources::translate::Wanted;
 use crate::storage::content::{Details, GcOptions, GcReport, Image, Verified};
 use crate::storage::pull::sought;
+
+/// What a search calls the catalogue of translation files, which is asked after all providers.
+pub const CATALOGUE: &str = "catalogue";
 
 /// An image at a provider.
 #[derive(Debug, Clone)]
@@ -115,11 +119,39 @@ impl Store {
             "" => None,
             named => Some(self.handler_config(named)?.platform.clone()),
         };
-        let images = match query.parse::<ImageHash>() {
-            Ok(hash) => by_hash(&self.providers_named(provider)?, &hash).await?,
-            Err(_no_hash) => self.puller.registry().search(query, platform.as_ref(), provider).await?,
+        let hash = query.parse::<ImageHash>().ok();
+        let is_of_catalogue = provider == Some(CATALOGUE) && self.puller.registry().by_id(CATALOGUE).is_err();
+        let images = match hash {
+            _ if is_of_catalogue => Vec::new(),
+            Some(ref hash) => by_hash(&self.providers_named(provider)?, hash).await?,
+            None => self.puller.registry().search(query, platform.as_ref(), provider).await?,
         };
-        Ok(images.into_iter().map(|image| Found { cached: self.is_cached(&image), image }).collect())
+        let mut found: Vec<_> =
+            images.into_iter().map(|image| Found { cached: self.is_cached(&image), image }).collect();
+        if hash.is_none() && (provider.is_none() || is_of_catalogue) {
+            found.extend(self.in_catalogue(query, handler).await?);
+        }
+        Ok(found)
+    }
+
+    /// Names of the catalogue that begin so.
+    async fn in_catalogue(&self, prefix: &str, handler: &str) -> Result<Vec<Found>, StoreError> {
+        let (own, config) = (self.handlers.name_of(self.handler(handler)?), self.handler_config(handler)?.clone());
+        let puller = self.puller.clone();
+        let names = off_reactor(move || {
+            let wanted =
+                Wanted { handler: &own, platform: &config.platform, configs: config.translations.as_ref(), tag: None };
+            puller.translator().in_catalogue(&wanted)
+        });
+        let mut found = Vec::new();
+        for name in names.await?.into_iter().filter(|name| name.starts_with(prefix)) {
+            let cached = self.get(&name, handler)?.is_some();
+            found.push(Found {
+                image: ImageMetadata { name, provider: CATALOGUE.into(), ..ImageMetadata::default() },
+                cached,
+            });
+        }
+        Ok(found)
     }
 
     /// All providers, in the order in which they are asked.

@@ -8,7 +8,7 @@ const IMAGE_ADMIN: &str = "virtlet.images.v1.ImageAdmin";
 const MACHINES: &str = "virtlet.machines.v1.Machines";
 const ORPHANS: &str = "virtlet.orphans.v1.Orphans";
 
-pub(super) const CALLS: [(&str, &str, Call); 59] = [
+pub(super) const CALLS: [(&str, &str, Call); 60] = [
     (RUNTIME, "Version", Call::one("Version", LOOK)),
     (RUNTIME, "RunPodSandbox", Call::one("RunPodSandbox", WORK)),
     (RUNTIME, "StopPodSandbox", Call::one("StopPodSandbox", WORK)),
@@ -53,6 +53,7 @@ pub(super) const CALLS: [(&str, &str, Call); 59] = [
     (IMAGES, "RemoveImage", Call::one("RemoveImage", WORK)),
     (IMAGES, "ImageFsInfo", Call::one("ImageFsInfo", LOOK)),
     (IMAGE_ADMIN, "PullWithProgress", Call::stream("images/PullWithProgress", OPEN)),
+    (IMAGE_ADMIN, "Import", Call::one("images/Import", OPEN)),
     (IMAGE_ADMIN, "List", Call::one("images/List", LOOK)),
     (IMAGE_ADMIN, "Search", Call::one("images/Search", OPEN)),
     (IMAGE_ADMIN, "Inspect", Call::one("images/Inspect", LOOK)),

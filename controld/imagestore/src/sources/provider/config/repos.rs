@@ -121,7 +121,12 @@ mod tests {
         assert_eq!(all[2].0, "lago");
         assert_eq!(
             all[3..],
-            [("z.example", &["virt-builder"][..]), ("y", &["virt-builder"]), ("streams", &["simplestreams"])]
+            [
+                ("z.example", &["virt-builder"][..]),
+                ("y", &["virt-builder"]),
+                ("streams", &["simplestreams"]),
+                ("registries", &["oci", "docker"])
+            ]
         );
     }
 
@@ -169,7 +174,7 @@ mod tests {
         let dirs = repos(root.path(), &files);
         let registry = registry(&[], &dirs).expect("a registry");
         let ids: Vec<_> = registry.providers().iter().map(|provider| provider.id()).collect();
-        assert_eq!(ids, ["http", "file", "good", "last"]);
+        assert_eq!(ids, ["http", "file", "good", "last", "registries"]);
         let told: Vec<_> = registry
             .left_out()
             .iter()
