@@ -1,5 +1,6 @@
 //! Tier `image`: the image store through controld's own doors, against servers and tools that somebody else wrote.
 
+mod by_hand;
 mod crash;
 mod handlers;
 mod http;
@@ -23,6 +24,7 @@ pub(crate) fn cases() -> impl Iterator<Item = Case> {
         space::CASES,
         layers::CASES,
         upkeep::CASES,
+        by_hand::CASES,
     ]
     .into_iter()
     .flatten()
