@@ -59,7 +59,8 @@ impl Source {
         }
     }
 
-    /// Has the image on this node, for a runtime handler (the daemon's own if empty): a file in any case, as it may have changed; the others if they are not there yet.
+    /// Has the image on this node, for a runtime handler (the daemon's own if empty): a file in any case, as it may have changed; the
+    /// others if they are not there yet.
     pub(super) async fn bring(&self, client: &Client, handler: &str, interrupt: &Interrupt) -> Result<(), CtlError> {
         let (name, url) = match self {
             Self::File { path, name } => {
