@@ -12,7 +12,8 @@ use std::sync::Arc;
 
 use common::Chain;
 use imagestore::{
-    Declared, ErrorKind, FsUsage, Image, ImageId, Mappings, PullError, PullRequest, Store, StoreError, Upload,
+    Declared, ErrorKind, FetchError, FsUsage, Image, ImageId, Mappings, PullError, PullRequest, Store, StoreError,
+    Upload,
 };
 use tokio_util::sync::CancellationToken;
 use vmspec::error::{Error, Kind, Result};
@@ -355,6 +356,8 @@ fn import_failed(cause: PullError) -> Error {
 fn class(cause: &PullError) -> (&'static str, Kind) {
     match cause.kind() {
         _ if cause.is_unreachable() => ("RegistryUnavailable: ", Kind::Named),
+        // Whoever answered is not the server that is meant. The store has no older image in its place for that.
+        _ if matches!(cause.fetch(), Some(FetchError::Tls { .. })) => ("RegistryUnavailable: ", Kind::Named),
         // It answered, and will answer so again.
         ErrorKind::Server if !matches!(cause, PullError::Offline { .. }) => ("UnusableSource: ", Kind::State),
         ErrorKind::Signature => ("SignatureValidationFailed: ", Kind::Named),

@@ -73,7 +73,8 @@ impl Source {
         if client.image(&name, handler).await?.image.is_some() {
             return Ok(());
         }
-        let request = PullWithProgressRequest { name, url, handler: handler.to_owned(), ..PullWithProgressRequest::default() };
+        let request =
+            PullWithProgressRequest { name, url, handler: handler.to_owned(), ..PullWithProgressRequest::default() };
         pull::run(client, request, cli::Progress::Auto, interrupt).await.map(drop)
     }
 }

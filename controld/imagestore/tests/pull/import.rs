@@ -81,7 +81,7 @@ async fn what_is_sent_is_judged_like_a_download() {
     }
     let declared = Declared::named("vmdk");
     let error = send(&bed, "x/y", &image, None, true, declared).await.expect_err("not converted");
-    assert!(chain(&error).contains("vmdk"), "{}", chain(&error));
+    assert!(chain(&error).contains("declared as a VMDK image"), "{}", chain(&error));
     for name in ["No/Name", &format!("sha256:{}", "0".repeat(64))] {
         let error = send(&bed, name, &image, None, true, None).await.expect_err(name);
         assert_eq!(error.kind(), ErrorKind::InvalidName, "{error}");

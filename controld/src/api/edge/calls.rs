@@ -161,7 +161,11 @@ mod tests {
                 service = format!("{package}.{name}");
             }
             if let Some(name) = word(line, "rpc ") {
-                methods.push((service.clone(), name, line.contains("(stream ")));
+                methods.push((
+                    service.clone(),
+                    name,
+                    line.split(" returns ").nth(1).is_some_and(|answer| answer.contains("(stream ")),
+                ));
             }
         }
         methods

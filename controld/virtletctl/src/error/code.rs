@@ -33,7 +33,11 @@ impl CtlError {
             Self::Inspect { .. } | Self::Output(_) => 74,
             Self::Image { cause, .. } => cause.exit_code(),
             Self::NoImage(_) | Self::ShortId(_) | Self::NoName(_) => NOT_FOUND,
-            Self::AmbiguousImage { .. } | Self::NoField { .. } | Self::Usage(_) | Self::Place { .. } | Self::Nameless => USAGE,
+            Self::AmbiguousImage { .. }
+            | Self::NoField { .. }
+            | Self::Usage(_)
+            | Self::Place { .. }
+            | Self::Nameless => USAGE,
             Self::Interrupted(signal) => by_signal(*signal),
             Self::Exited(code) => *code,
             Self::Command(EndError::Failed(why)) => not_started(why).unwrap_or(1),

@@ -246,8 +246,6 @@ impl FetchError {
         match self {
             Self::Resolve { .. }
             | Self::ConnectDeadline { .. }
-            // Whoever answers is not the server that is meant, or does not speak as it must.
-            | Self::Tls { .. }
             | Self::TlsDeadline { .. }
             | Self::Timeout { .. }
             | Self::Stalled { .. } => true,

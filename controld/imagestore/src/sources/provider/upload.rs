@@ -142,8 +142,8 @@ impl Body for Sent {
                 let Upload { from, stall, length } = &mut self.upload;
                 match timeout(*stall, from.recv()).await {
                     Ok(Some(Piece::Bytes(bytes))) => self.left = bytes,
-                    Ok(Some(Piece::End)) => self.ended = true,
-                    Ok(None) => {
+                    Ok(Some(Piece::End)) if length.is_none_or(|length| self.received >= length) => self.ended = true,
+                    Ok(Some(Piece::End) | None) => {
                         let (received, announced) = (self.received, *length);
                         return Err(FetchError::Interrupted { received, announced, cause: None });
                     }
