@@ -141,7 +141,12 @@ impl Body for Sent {
             while self.left.is_empty() && !self.ended {
                 let Upload { from, stall, length } = &mut self.upload;
                 match timeout(*stall, from.recv()).await {
-                    Ok(Some(Piece::Bytes(bytes))) => self.left = bytes,
+                    Ok(Some(Piece::Bytes(bytes))) => {
+                        if let Some(announced) = length.filter(|length| self.received + bytes.len() as u64 > *length) {
+                            return Err(FetchError::Overlong { announced });
+                        }
+                        self.left = bytes;
+                    }
                     Ok(Some(Piece::End)) if length.is_none_or(|length| self.received >= length) => self.ended = true,
                     Ok(Some(Piece::End) | None) => {
                         let (received, announced) = (self.received, *length);
