@@ -91,6 +91,10 @@ fn candidates(current: &str, pods: &[(String, String)]) -> Vec<String> {
 /// Namespaces and names of all pods; none if controld does not answer.
 fn known() -> Vec<(String, String)> {
     let Ok(runtime) = tokio::runtime::Builder::new_current_thread().enable_all().build() else { return Vec::new() };
+    #[expect(
+        clippy::disallowed_methods,
+        reason = "clap reads it for commands, and none is parsed while one is completed"
+    )]
     let said = socket(std::env::args_os()).or_else(|| std::env::var(SOCKET).ok());
     let Ok(socket) = name::socket(said.as_deref().unwrap_or(SOCKET_PATH)) else { return Vec::new() };
     let asked = async { Client::connect(&socket).await?.sandboxes().await };

@@ -17,7 +17,7 @@ async fn a_url_with_capitals_and_a_query_is_fetched_under_a_name_of_its_own() {
     let request = PullRequest { url: Some(url), ..(&name).into() };
     let pulled = bed.store.pull(request.clone()).await.expect("pulled");
     assert_eq!(pulled.id.hex(), hex(&image));
-    assert_eq!(pulled.repo_tags, [name.clone()]);
+    assert_eq!(pulled.repo_tags, std::slice::from_ref(&name));
     assert_eq!(bed.store.usable(&name, "").expect("a machine can be made of it").id, pulled.id);
     let head = server.requests.lock().expect("sound")[0].clone();
     assert!(head.starts_with("GET /Dir/Image.qcow2?token=secret HTTP/1.1\r\n"), "{head}");

@@ -257,7 +257,8 @@ impl Provider for Oci {
         async move {
             let Ok(reference) = Reference::parse(name, want.version.as_ref()) else { return Ok(None) };
             let is_configured = self.config.registries.contains(&reference.registry);
-            if !is_configured && !(want.anywhere && self.is_any_registry(&reference).await?) {
+            let is_served = is_configured || (want.anywhere && self.is_any_registry(&reference).await?);
+            if !is_served {
                 return Ok(None);
             }
             let session = self.session(&reference, &self.transport, want.auth_for(reference.host()), true)?;
