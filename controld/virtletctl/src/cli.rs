@@ -8,12 +8,11 @@ use clap::{Args, Parser, Subcommand};
 
 pub use self::exec::{Cp, Exec, Shell, Ssh};
 pub use self::image::{
-    Credentials, Format, Gc, ImageCommand, Inspect, List, Mode, Pin, Progress, ProvidersCommand, Pull, Remove, Search,
-    Verify,
+    Credentials, Format, Gc, ImageCommand, Inspect, List, Mode, Pin, ProvidersCommand, Pull, Remove, Search, Verify,
 };
 pub use self::image_files::{Import, Prune, Save};
 pub use self::others::{Completion, Doctor, Manual, Version};
-pub use self::output::{Form, Output};
+pub use self::output::{Form, Output, Progress};
 pub use self::pods::{
     Delete, Describe, Events, InspectPods, Kill, Pause, Pods, Reset, Rm, Scope, Start, Stats, Stop, Top, Wait, Within,
 };

@@ -5,7 +5,7 @@ use std::path::PathBuf;
 
 use clap::{Args, Subcommand, ValueEnum};
 
-use super::{Import, Output, Prune, Save};
+use super::{Import, Output, Progress, Prune, Save};
 use crate::name::non_empty;
 
 /// The commands of `image`.
@@ -128,19 +128,6 @@ pub enum Mode {
     Auto,
     /// Nobody is asked at all
     Always,
-}
-
-/// How to say how far a pull is.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
-pub enum Progress {
-    /// One line that changes, on a terminal; else only what became of it
-    Auto,
-    /// A line every now and then
-    Plain,
-    /// JSON, one object a line
-    Json,
-    /// Not at all
-    None,
 }
 
 /// Of `image search`.

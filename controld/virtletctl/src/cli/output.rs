@@ -1,4 +1,4 @@
-//! How a list is printed, the same of every command.
+//! How a list is printed, and progress told: the same of every command.
 
 use clap::{Args, ValueEnum};
 
@@ -32,4 +32,17 @@ impl Output {
     pub fn form(&self) -> Option<Form> {
         if self.json { Some(Form::Json) } else { self.output }
     }
+}
+
+/// How to say how far a pull is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub enum Progress {
+    /// One line that changes, on a terminal; else only what became of it
+    Auto,
+    /// A line every now and then
+    Plain,
+    /// JSON, one object a line
+    Json,
+    /// Not at all
+    None,
 }
