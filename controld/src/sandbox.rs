@@ -14,7 +14,7 @@ use std::time::Duration;
 
 use common::Chain;
 use common::KeyedMutex;
-use common::dns::{MAX_LABEL, is_host_name};
+use common::dns::host_name;
 use common::now_nanos;
 use proto::tap::{Attach, NetworkAsk, OwnerId, PodId};
 use uuid::Uuid;
@@ -253,14 +253,11 @@ fn attach_of(id: &PodId, config: &SandboxConfig, annotations: &PodAnnotations, h
         NetworkAsk { network: None, interface: None, mac: None, ips: Vec::new(), device_id: None, aliases: Vec::new() };
     let others = &annotations.networks;
     let networks = if others.is_empty() { Vec::new() } else { [&[default], others.as_slice()].concat() };
-
-    let hostname = if config.hostname.is_empty() { &config.name } else { &config.hostname };
-    let longest = if is_host_name(&config.hostname) { config.hostname.len() } else { MAX_LABEL };
     Attach {
         namespace: config.namespace.clone(),
         name: config.name.clone(),
         uid: config.uid.clone(),
-        hostname: hostname.chars().take(longest).collect(),
+        hostname: host_name(&config.hostname, &config.name).to_owned(),
         dns: config.dns.clone(),
         networks,
         data_path: annotations.data_path.or(handler.data_path.get().copied()),

@@ -4,7 +4,7 @@
 //! kubelet writes for the pod's containers: a line `ADDRESS<TAB>NAME<TAB>LABEL` for each of the pod's addresses, or `ADDRESS<TAB>LABEL` for a pod that
 //! has no such name. Called by [`super::drive`]. Pure.
 
-use common::dns::{MAX_LABEL, is_host_name};
+use common::dns::{host_name, is_host_name};
 
 use super::SeedInput;
 
@@ -15,19 +15,8 @@ const ALIASES: &str = "# Entries added by HostAliases.";
 /// Distributions of Red Hat's family make the whole name the host name, which would then be cut or refused: a guest with one that Linux does
 /// not take keeps its label.
 pub(super) fn hostname<'a>(input: &SeedInput<'a>) -> &'a str {
-    let own = own(input);
+    let own = host_name(input.hostname, input.pod_name);
     in_dns(input.hosts, own).unwrap_or(own)
-}
-
-/// The sandbox's host name: whole if it is one, as a pod's `hostnameOverride`. kubelet cuts a pod's name to a label where it makes a host
-/// name of it.
-fn own<'a>(input: &SeedInput<'a>) -> &'a str {
-    if is_host_name(input.hostname) {
-        return input.hostname;
-    }
-    let whole = if input.hostname.is_empty() { input.pod_name } else { input.hostname };
-    let fits = whole.char_indices().map(|(at, c)| at + c.len_utf8()).take_while(|end| *end <= MAX_LABEL).last();
-    whole.get(..fits.unwrap_or(0)).unwrap_or_default().trim_end_matches(['-', '.'])
 }
 
 /// The name of which this is the first label, if the hosts file has one.

@@ -20,8 +20,8 @@ const HARMLESS: &str = "nosuid,nodev";
 /// cloud-init makes all directories before it mounts anything, so what is mounted first hides those below it. mount(8) makes them
 /// anew; systemd does without being told, at later boots.
 const MKDIR: &str = ",X-mount.mkdir";
-/// A share that is not there must not keep the guest from booting, which systemd otherwise has it do for 90 s.
-const PATIENCE: &str = "nofail,x-systemd.device-timeout=10s";
+/// A share that is not there must not keep the guest from booting.
+const NOFAIL: &str = "nofail";
 /// The same of a disk, which is there, however late udev's link to it: systemd gives up after 90 s, counted from the start of the boot,
 /// and then there is no mount until the next one. Emulated guests on busy nodes have taken that long. What is `nofail` holds up nothing
 /// that does not ask for it, and a disk that is gone (a root that outlived its pod's) ends the wait by this.
@@ -76,7 +76,7 @@ pub(super) fn cloud_config(mounts: &[GuestMount], disks: &[GuestDisk]) -> Map<St
     let exec = Exec::of(mounts);
     let mut lines: Vec<Value> = Vec::new();
     if !mounts.is_empty() {
-        let options = format!("rw,{HARMLESS}{},{PATIENCE}", exec.of_share());
+        let options = format!("rw,{HARMLESS}{},{NOFAIL}", exec.of_share());
         lines.push(json!([SHARE_TAG, SHARE_DIR, "virtiofs", options, "0", "0"]));
     }
     let is_below = |place: Place<'_>| related_to(place, &all).any(|one| place.is_below(one));

@@ -190,7 +190,7 @@ pub enum FetchError {
         cause: Option<io::Error>,
     },
     /// More than was announced.
-    #[error("more came than the {announced} bytes that were announced")]
+    #[error("got more than the {announced} bytes that were announced")]
     Overlong {
         /// What was announced.
         announced: u64,

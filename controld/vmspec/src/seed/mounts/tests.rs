@@ -73,7 +73,7 @@ fn options_are_those_of_disks_and_of_binds_of_a_share_on_which_nothing_starts() 
     assert_eq!(
         options,
         [
-            Some(&*format!("rw,nosuid,nodev,noexec,{PATIENCE}")),
+            Some(&*format!("rw,nosuid,nodev,noexec,{NOFAIL}")),
             Some(&*format!("rw,noexec,nodev,nosuid,{DISK_PATIENCE}")),
             Some(&*format!("bind,ro,nosuid,nodev,noexec,{of_bind}")),
             Some(&*format!("bind,rw,nosuid,nodev,exec,{of_bind}")),
