@@ -169,6 +169,11 @@ async fn a_file_is_brought_given_out_and_cleared_away() {
     let (_, errors, code) = image(&socket, &["save", "x/y:1", &file("out")]).await;
     assert_eq!((errors, code), (vec![format!("`{}` is there already; -f writes over it", file("out"))], 1));
     assert_eq!(image(&socket, &["save", "x/y:1", &file("out"), "-f"]).await.2, 0);
+    // What is no file is neither written with holes nor removed when that fails.
+    let _device = std::os::unix::net::UnixListener::bind(file("device")).expect("bound");
+    let (_, errors, code) = image(&socket, &["save", "x/y:1", &file("device"), "-f"]).await;
+    assert!(code == 1 && errors[0].contains("is no regular file"), "{errors:?}");
+    assert!(Path::new(&file("device")).exists());
 
     assert_eq!(image(&socket, &["prune", "-f"]).await, (String::new(), vec![], 0), "no source has it");
     let (table, ..) = image(&socket, &["prune", "--all", "--dry-run"]).await;

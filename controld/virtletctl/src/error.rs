@@ -160,6 +160,9 @@ pub enum CtlError {
     /// A file that is to be written.
     #[error("`{}` is there already; -f writes over it", .0.display())]
     Exists(PathBuf),
+    /// A device, say, or a directory.
+    #[error("`{}` is no regular file; for a device, write `-` and send the standard output there", .0.display())]
+    NotRegular(PathBuf),
     /// Nobody wants a disk on a terminal.
     #[error("a disk is not written to a terminal; name a file, or send it on through a pipe")]
     ToTerminal,

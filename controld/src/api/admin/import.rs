@@ -4,10 +4,12 @@
 //! caller that goes has the whole call dropped, and with it what came.
 
 use std::pin::pin;
+use std::time::Duration;
 
 use imagestore::{Feed, Image, Upload};
 use proto::images::import_request::Part;
 use proto::images::{ImportHead, ImportRequest};
+use tokio::time::timeout;
 use tonic::{Status, Streaming};
 use vmspec::error::{Error, Kind};
 
@@ -15,9 +17,14 @@ use super::convert;
 use crate::api::status;
 use crate::images::Images;
 
+/// A caller has the head before it calls. For what follows, the store has a deadline.
+const HEAD_DEADLINE: Duration = Duration::from_secs(60);
+
 /// Takes the image that comes.
 pub(super) async fn take(images: &Images, mut pieces: Streaming<ImportRequest>) -> Result<Image, Status> {
-    let Some(ImportRequest { part: Some(Part::Head(head)) }) = pieces.message().await? else {
+    let first = timeout(HEAD_DEADLINE, pieces.message()).await;
+    let silent = |_elapsed| status::of(&Error::new(Kind::Deadline, "no head of the import came within a minute"));
+    let Some(ImportRequest { part: Some(Part::Head(head)) }) = first.map_err(silent)?? else {
         return Err(invalid("an import begins with its head"));
     };
     let (request, declared) = convert::import_request(&head).map_err(|error| status::of(&error))?;

@@ -42,6 +42,10 @@ pub(super) async fn run(
         io::ErrorKind::AlreadyExists => CtlError::Exists(path.clone()),
         _ => CtlError::File { action: "make", path: path.clone(), cause },
     };
+    // Of a device the holes would stay what they are, and nobody may remove it.
+    if std::fs::metadata(path).is_ok_and(|facts| !facts.is_file()) {
+        return Err(CtlError::NotRegular(path.clone()));
+    }
     let mut how = OpenOptions::new();
     how.write(true).mode(MODE);
     let how = if wanted.force { how.create(true).truncate(true) } else { how.create_new(true) };
