@@ -65,8 +65,8 @@ pub struct Cli {
 pub enum Command {
     /// Make a pod of an image and start it; prints its name and IP
     ///
-    /// The image is pulled if it is not on this node. When a step fails, or on Ctrl-C, what was made is removed again.
-    /// kubelet removes pods that it did not make: on its nodes, this is for looking into things only. It ends once the machine
+    /// The image is pulled if it is not on this node. When a step fails, or on Ctrl-C before the machine has started, what was
+    /// made is removed again. kubelet removes pods that it did not make: on its nodes, this is for looking into things only. It ends once the machine
     /// has started, unless -it, --rm or --wait is given.
     ///
     /// When the image cannot be pulled, it exits as `image pull` does.

@@ -56,7 +56,9 @@ pub(super) async fn run(client: &Client, wanted: cli::Cp) -> Result<(), CtlError
             let unpacked = guest(pod).await?.fetch(path, to, wanted.limit.unsigned_abs()).await?;
             (unpacked.skipped, unpacked.unnamed)
         }
-        (Place::Guest { pod, path }, Place::Stream) => return guest(pod).await?.archive(path).await,
+        (Place::Guest { pod, path }, Place::Stream) => {
+            return guest(pod).await?.archive(path, wanted.limit.unsigned_abs()).await;
+        }
         (Place::Stream, Place::Guest { pod, path }) => return guest(pod).await?.extract(path).await,
         _ => return Err(CtlError::OneGuest),
     };

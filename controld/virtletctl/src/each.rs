@@ -26,7 +26,7 @@ pub(super) async fn each(
         return Err(vec![CtlError::Usage("no pod is named; `virtletctl ps -a` lists all".into())]);
     }
     for text in names {
-        match node.find(&text) {
+        match node.find_sure(&text) {
             Ok(pod) => {
                 // For a pod that is named twice it is done once.
                 found.entry(pod.sandbox.id.clone()).or_insert((text, pod));

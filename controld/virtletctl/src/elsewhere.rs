@@ -1,16 +1,29 @@
 //! Commands that docker, kubectl or virsh have and virtletctl has not, and what does instead.
 
 /// Their words, and ours.
-const WORDS: [(&[&str], &str); 14] = [
+const WORDS: [(&[&str], &str); 18] = [
     (
         &["apply", "create", "replace"],
         "`virtletctl run IMAGE` makes a pod; manifests are for `kubectl apply`, and `virtletctl validate -f FILE` judges them",
     ),
-    (&["build", "commit"], "images are made by other programs, and taken by `virtletctl pull`"),
+    (&["build", "commit"], "images are made by other programs, and taken by `virtletctl image import FILE`"),
     (&["login", "logout"], "a pull logs in by itself: `virtletctl pull --username USER --password-file FILE IMAGE`"),
     (&["network", "networks"], "`tapmanager networks` lists networks, and `virtletctl run --network NAME` uses one"),
     (&["volume", "volumes"], "`virtletctl run -v PATH:PATH` shares a directory of the node"),
-    (&["info", "system", "node", "nodes"], "`virtletctl doctor` looks at the node; `virtletctl image gc` makes room"),
+    (
+        &["import", "load"],
+        "`virtletctl image import FILE` takes a disk as an image; `virtletctl run ./FILE` starts it, too",
+    ),
+    (&["save"], "`virtletctl image save NAME FILE` writes an image's disk"),
+    (&["prune"], "`virtletctl image prune` removes images that no pod uses; `virtletctl rm POD` removes pods"),
+    (
+        &["tag", "push", "history"],
+        "an image is called what it was pulled or imported as; `virtletctl image inspect NAME` tells of it",
+    ),
+    (
+        &["info", "system", "node", "nodes"],
+        "`virtletctl doctor` looks at the node; `virtletctl image prune` makes room",
+    ),
     (
         &["update", "edit", "patch", "set", "scale", "resize", "rename", "label", "annotate"],
         "what a pod is made of stays; `virtletctl run` makes another, and a pod of a cluster is changed by `kubectl`",

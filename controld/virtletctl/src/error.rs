@@ -76,6 +76,14 @@ pub enum CtlError {
         /// Where it was looked for, if not in all namespaces.
         namespace: Option<String>,
     },
+    /// The beginning of an id that may be a name, too, of a pod that is gone.
+    #[error("no pod `{text}`; the id of pod `{pod}` begins so, and of an id, write 8 characters or more")]
+    ShortBeginning {
+        /// What was written.
+        text: String,
+        /// Whose id that begins.
+        pod: String,
+    },
     /// The same, in a namespace that may be meant as docker's `-n`.
     #[error("no pod `{text}` in namespace `{lines}`; for the last {lines} lines write --tail {lines}")]
     NoPodButLines {

@@ -8,6 +8,9 @@ use super::error::CtlError;
 use super::kind;
 use super::text::short;
 
+/// Characters of the beginning of an id that nobody mistakes for a name: those of images have as many.
+const MIN_ID: usize = 8;
+
 /// A pod that was found.
 #[derive(Debug, Clone)]
 pub(super) struct Pod {
@@ -93,6 +96,17 @@ impl Node {
                 Err(ambiguous(text, sandboxes.iter().map(|sandbox| label(sandbox)).chain(containers)))
             }
         }
+    }
+
+    /// The same for what is done to a pod and cannot be undone: a name that is gone must not be taken for the first characters of a
+    /// stranger's id.
+    pub(super) fn find_sure(&self, text: &str) -> Result<Pod, CtlError> {
+        let pod = self.find(text)?;
+        let meant = self.meant(text);
+        if is_named(&pod.sandbox, meant) || meant.len() >= MIN_ID {
+            return Ok(pod);
+        }
+        Err(CtlError::ShortBeginning { text: text.to_owned(), pod: pod.name() })
     }
 
     /// The same with the containers of one name alone, newest first, if one is given, also as POD/CONTAINER.

@@ -81,6 +81,10 @@ async fn pull(
         Source::Name(name) => (name, String::new()),
         Source::Url { url, name } => (name, url),
         Source::File { path, name } => {
+            if let Some(option) = of_sources(&wanted) {
+                let what = format!("{option} is for images that are fetched, and `{}` is a file", path.display());
+                return Err(CtlError::Usage(what));
+            }
             let head = ImportHead { name, handler: wanted.handler.unwrap_or_default(), ..ImportHead::default() };
             let image = import::run(client, &path, head, wanted.progress, interrupt).await?;
             return Ok(writeln!(out, "{}", shown(&image.id))?);
@@ -98,6 +102,19 @@ async fn pull(
     };
     let id = pull::run(client, request, wanted.progress, interrupt).await?;
     Ok(writeln!(out, "{}", shown(&id))?)
+}
+
+/// An option of a pull that means nothing for a file.
+fn of_sources(wanted: &cli::Pull) -> Option<&'static str> {
+    let given = [
+        (wanted.provider.is_some(), "--provider"),
+        (wanted.offline.is_some(), "--offline"),
+        (wanted.force, "--force"),
+        (wanted.no_recursive, "--no-recursive"),
+        (wanted.credentials.username.is_some(), "--username"),
+        (wanted.credentials.token_file.is_some(), "--token-file"),
+    ];
+    given.into_iter().find_map(|(is_given, option)| is_given.then_some(option))
 }
 
 /// Sends a file.

@@ -117,7 +117,8 @@ fn steps(path: &str) -> Result<Vec<Step>, String> {
             let (inner, behind) = after.split_once(']').ok_or_else(wrong)?;
             steps.push(match (inner, quoted(inner)) {
                 ("*", _) => Step::Each,
-                (_, Some(key)) => Step::Key(key),
+                // kubectl wants dots with a backslash here, too.
+                (_, Some(key)) => Step::Key(key.replace("\\.", ".")),
                 _ => Step::Index(inner.parse().map_err(|_| wrong())?),
             });
             rest = behind;
@@ -227,6 +228,7 @@ mod tests {
             (".items[0].status.podIP", "10.1.0.1"),
             ("{$.items[-1].n}", "2"),
             ("{.items[0]['metadata'].labels.a\\.b/c}", "d"),
+            ("{.items[0].metadata.labels['a\\.b/c']}", "d"),
             ("{range .items[*]}{.metadata.name}{\"\\t\"}{.n}{\"\\n\"}{end}", "web\t1\ndb\\u{1b}\t2\n"),
             ("names: {.items[*]['metadata']['name']}{'}'}", "names: web db\\u{1b}}"),
             ("{.items[0].metadata.labels}", "{\"a.b/c\":\"d\"}"),

@@ -61,8 +61,9 @@ async fn run(cli: Cli) -> Result<(), Vec<CtlError>> {
 
 /// Others end at once, as processes do, or listen themselves.
 fn listens(command: &Command) -> bool {
-    let has_to_undo =
-        matches!(command, Command::Run(_) | Command::Pull(_) | Command::Image { command: ImageCommand::Pull(_) });
+    use ImageCommand::{Import, Prune, Pull, Save};
+    let of_images = matches!(command, Command::Image { command: Pull(_) | Import(_) | Save(_) | Prune(_) });
+    let has_to_undo = of_images || matches!(command, Command::Run(_) | Command::Pull(_));
     has_to_undo || matches!(command, Command::PortForward(_) | Command::Vnc(_))
 }
 

@@ -45,8 +45,8 @@ impl Source {
         let Some((scheme, rest)) = text.split_once("://") else { return Ok(Self::Name(text.to_owned())) };
         let url = given_url(text).map_err(unusable)?;
         let name = match scheme {
-            // What follows is a name already.
-            "oci" | "docker" => rest.to_owned(),
+            // What follows is a name already, but for a login.
+            "oci" | "docker" => without_login(rest),
             _ => ImageRef::of_url(&url).map_err(unusable)?.to_string(),
         };
         Ok(Self::Url { url: text.to_owned(), name })
@@ -79,6 +79,13 @@ impl Source {
     }
 }
 
+/// What is behind `://` without user and password.
+fn without_login(rest: &str) -> String {
+    let (authority, path) = rest.split_at_checked(rest.find('/').unwrap_or(rest.len())).unwrap_or((rest, ""));
+    let host = authority.rsplit_once('@').map_or(authority, |(_, host)| host);
+    format!("{host}{path}")
+}
+
 /// What the image of a file is called if nobody says.
 pub(super) fn name_of(path: &Path) -> Result<String, common::Reason> {
     let file = path.file_name().unwrap_or_default();
@@ -107,6 +114,10 @@ mod tests {
         let source = Source::of(url).expect("a place");
         assert!(source.name().starts_with("host/path/image.qcow2:url-"), "{source:?}");
         assert!(matches!(&source, Source::Url { url: kept, .. } if kept == url), "{source:?}");
+        let digest = format!("quay.io/a/b@sha256:{}", "0".repeat(64));
+        for (url, name) in [("oci://me:secret@quay.io/a/b:1", "quay.io/a/b:1"), (&format!("oci://{digest}"), &digest)] {
+            assert_eq!(Source::of(url).expect("a place").name(), name, "{url}");
+        }
         let registry = Source::of("oci://quay.io/a/b:1").expect("a place");
         assert_eq!(registry, Source::Url { url: "oci://quay.io/a/b:1".into(), name: "quay.io/a/b:1".into() });
     }

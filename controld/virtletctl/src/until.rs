@@ -44,8 +44,10 @@ pub(super) async fn run(client: &Client, wanted: &Wait, out: &mut (dyn Write + S
 
 /// The line that is printed then.
 async fn one(client: &Client, node: &Node, text: &str, wanted: &Wait) -> Result<String, CtlError> {
-    let pod = match node.find(text) {
-        Err(CtlError::NoPod { .. }) if wanted.until == Until::Removed => return Ok(text.to_owned()),
+    let pod = match node.find_sure(text) {
+        Err(CtlError::NoPod { .. } | CtlError::ShortBeginning { .. }) if wanted.until == Until::Removed => {
+            return Ok(text.to_owned());
+        }
         found => found?,
     };
     let name = pod.name();
@@ -53,6 +55,11 @@ async fn one(client: &Client, node: &Node, text: &str, wanted: &Wait) -> Result<
     let come = async {
         match wanted.until {
             Until::Ready => {
+                if pod.container().is_ok_and(|newest| newest.state() == ContainerState::ContainerExited) {
+                    return Err(CtlError::NotRunning(name.clone()));
+                }
+                runs(client, &pod).await?;
+                let pod = Node::read(client).await?.find(&pod.sandbox.id)?;
                 let address = client.pod_ip(&pod.sandbox.id).await?.parse().ok();
                 let guest = Guest { pod: &name, container: &pod.running()?.id, address };
                 ready::wait(client, guest, deadline).await?;

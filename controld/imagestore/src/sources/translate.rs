@@ -198,13 +198,11 @@ impl Translator {
         }
     }
 
-    /// Where the image of a name is that no rule and no provider knows: by the catalogue, else by the default rule. Reads
-    /// files.
+    /// Where the image of a name is that no rule and no provider knows: by the catalogue, else by the default rule, and by neither where
+    /// only rules count. Reads files.
     pub(crate) fn otherwise(&self, name: &ImageName, wanted: &Wanted<'_>) -> Result<Translated, TranslateError> {
-        match self.look_up(&self.catalogue, name, wanted)? {
-            Some(translated) => Ok(translated),
-            None => self.by_default(name),
-        }
+        let known = if self.config.allow_untranslated { self.look_up(&self.catalogue, name, wanted)? } else { None };
+        known.map_or_else(|| self.by_default(name), Ok)
     }
 
     /// The names that the catalogue has for these who ask. Reads files.

@@ -57,7 +57,8 @@ async fn an_image_must_be_what_its_list_says() {
     assert!(!pulled.weak);
     // The list says that it is here.
     assert_eq!(bed.pull().await.expect("pulled").id, pulled.id);
-    assert_eq!((asked(&server, LIST), asked(&server, IMAGE)), (2, 1));
+    // And the image's own server that it may be had, by an answer whose body nobody reads.
+    assert_eq!((asked(&server, LIST), asked(&server, IMAGE)), (2, 2));
     // The publisher is about to replace the image.
     published.lock().expect("sound").image = new.clone();
     bed.pull().await.expect("it is here");
@@ -130,4 +131,41 @@ async fn a_list_out_of_tls_is_not_believed_and_gets_no_login() {
     assert!(chain(&*error).contains("redirects from https to plain"), "{}", chain(&*error));
     let heads = encrypted.requests.lock().expect("sound").join("\n").to_lowercase();
     assert!(!heads.contains("authorization"), "the login is for the image's server: {heads}");
+}
+
+#[tokio::test]
+async fn a_list_that_anybody_may_read_opens_no_private_image() {
+    let image = disk(1, 64 * 1024);
+    let list = format!("{}  Disk-1.qcow2\n", hex(&image)).into_bytes();
+    let server = Server::plain(move |call: &mut Call<'_>| match call.path() {
+        LIST => call.ok(&list),
+        _ if call.head.contains("Basic ") => call.ok(&image),
+        _ => call.send("HTTP/1.1 401 Unauthorized\r\nContent-Length: 0\r\n\r\n"),
+    });
+    let bed = bed(&server, LIST);
+    let pull = |auth: Option<Auth>| bed.store.pull(PullRequest { auth, .."img".into() });
+    let login = Auth::Basic { user: "me".into(), password: "secret".into() };
+    pull(Some(login.clone())).await.expect("let in");
+    let error = pull(None).await.expect_err("not let in");
+    assert_eq!(error.kind(), ErrorKind::Denied, "{}", chain(&*error));
+    pull(Some(login)).await.expect("let in again");
+    assert_eq!(asked(&server, LIST), 3);
+}
+
+#[tokio::test]
+async fn what_a_rule_says_of_the_images_server_is_not_for_that_of_the_list() {
+    let image = disk(1, 64 * 1024);
+    let list = format!("{}  Disk-1.qcow2\n", hex(&image)).into_bytes();
+    let there = Arc::new(Mutex::new(Published { image, list: list.clone() }));
+    let (plain, encrypted) = (publisher(&there), Server::encrypted(move |call| call.ok(&list)));
+    let bed = Bed::new("http://unused.example/");
+    // Nobody vouches for the server of the list.
+    let rule = format!(
+        "translations: [{{name: img, url: '{}', checksums: '{}', transport: t}}]\ntransports: {{t: {{insecure: true}}}}",
+        plain.url(IMAGE),
+        encrypted.url(LIST)
+    );
+    std::fs::write(bed.dir.path().join("rules/a.yaml"), rule).expect("written");
+    let (_, error) = bed.pull().await.expect_err("its certificate is nobody's");
+    assert!(error.contains("TLS handshake"), "{error}");
 }

@@ -2,15 +2,17 @@
 
 use std::io::{self, IsTerminal as _};
 
+use tokio::io::{AsyncReadExt as _, copy, duplex};
 use tokio::sync::mpsc;
 
 use super::super::error::CtlError;
 use super::super::{place, terminal};
-use super::Guest;
+use super::{BUFFER, Guest};
 
 impl Guest<'_> {
     /// Writes an archive of a file or directory of the guest's to the standard output.
-    pub(super) async fn archive(&self, path: &str) -> Result<(), CtlError> {
+    /// Of at most `limit` bytes: what a guest sends may have no end.
+    pub(super) async fn archive(&self, path: &str, limit: u64) -> Result<(), CtlError> {
         if io::stdout().is_terminal() {
             let what =
                 "an archive is nothing for a terminal; send it to a file or to `tar -x`, or name a directory for `-`";
@@ -18,7 +20,17 @@ impl Guest<'_> {
         }
         let (dir, name) = place::split(path);
         let session = self.start(&["tar", "-cf", "-", "-C", dir, &format!("./{name}")], false).await?;
-        self.finish("tar", session, mpsc::channel(1).1, tokio::io::stdout()).await
+        let (ours, theirs) = duplex(BUFFER);
+        let limited = async {
+            // One more than is allowed tells that there is more.
+            let written = copy(&mut theirs.take(limit.saturating_add(1)), &mut tokio::io::stdout()).await?;
+            if written > limit { Err(CtlError::TooMuch { limit }) } else { Ok(()) }
+        };
+        let carried = self.finish("tar", session, mpsc::channel(1).1, ours);
+        match tokio::join!(limited, carried) {
+            (Err(error @ CtlError::TooMuch { .. }), _) => Err(error),
+            (written, carried) => carried.and(written),
+        }
     }
 
     /// Has an archive from the standard input extracted in a directory of the guest.

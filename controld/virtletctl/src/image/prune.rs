@@ -6,7 +6,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::io::{self, BufRead as _, IsTerminal as _, Write};
 
-use proto::images::{Image, InspectResponse};
+use proto::images::{Image, InspectResponse, Name};
 use tokio::sync::oneshot;
 
 use super::{bare, names};
@@ -21,6 +21,7 @@ use crate::text::{ID_SHOWN, shown, size, table};
 const IMPORT: &str = "import";
 
 /// An image that may go.
+#[derive(Debug, PartialEq, Eq)]
 struct Unused {
     id: String,
     names: Vec<String>,
@@ -43,9 +44,15 @@ pub(super) async fn run(
         tell("nothing to remove\n");
         return Ok(());
     }
-    if !wanted.force && !confirmed(&unused, interrupt).await.map_err(one)? {
-        tell("nothing was removed\n");
-        return Ok(());
+    let mut unused = unused;
+    if !wanted.force {
+        if !confirmed(&unused, interrupt).await.map_err(one)? {
+            tell("nothing was removed\n");
+            return Ok(());
+        }
+        // The answer may have taken its time: what was brought or taken into use meanwhile stays.
+        let still = find(client, wanted.all).await.map_err(one)?;
+        unused.retain(|image| still.contains(image));
     }
     let (mut failed, mut freed) = (Vec::new(), 0);
     for image in &unused {
@@ -62,20 +69,33 @@ pub(super) async fn run(
 /// The images that nothing uses, also those that were brought by hand if `all` are to go.
 async fn find(client: &Client, all: bool) -> Result<Vec<Unused>, CtlError> {
     let mut facts: BTreeMap<String, (InspectResponse, BTreeSet<String>)> = BTreeMap::new();
-    for image in client.list_images("", "").await? {
+    let mut images = client.list_images("", "").await?;
+    // Those first that their handler finds by the id.
+    images.sort_by_key(|image| !is_found(image));
+    for image in images {
         let names = names(&image).into_iter();
         if let Some((_, known)) = facts.get_mut(&image.id) {
             known.extend(names);
             continue;
         }
-        // Only pinned, or for another platform by now: a handler does not find it by its id.
-        let details = match image.handler.is_empty() || image.stale {
-            true => InspectResponse { image: Some(image.clone()), ..InspectResponse::default() },
-            false => client.inspect_image(&image.id, &image.handler).await?,
+        let details = match is_found(&image) {
+            true => client.inspect_image(&image.id, &image.handler).await?,
+            false => unknown(&image),
         };
         facts.insert(image.id, (details, names.collect()));
     }
     Ok(unused(facts, all))
+}
+
+/// Whether its handler finds it by its id: not if it is only pinned, or for another platform by now.
+fn is_found(image: &Image) -> bool {
+    !image.handler.is_empty() && !image.stale
+}
+
+/// What is said of an image that cannot be asked about. It may have been brought by hand, and is kept as if it was.
+fn unknown(image: &Image) -> InspectResponse {
+    let by_hand = Name { provider: IMPORT.into(), ..Name::default() };
+    InspectResponse { image: Some(image.clone()), names: vec![by_hand], ..InspectResponse::default() }
 }
 
 fn unused(facts: BTreeMap<String, (InspectResponse, BTreeSet<String>)>, all: bool) -> Vec<Unused> {
@@ -148,8 +168,6 @@ async fn remove(client: &Client, image: &Unused, out: &mut (dyn Write + Send)) -
 
 #[cfg(test)]
 mod tests {
-    use proto::images::Name;
-
     use super::*;
 
     fn facts(id: &str, change: impl FnOnce(&mut InspectResponse)) -> (String, (InspectResponse, BTreeSet<String>)) {
@@ -178,6 +196,15 @@ mod tests {
         let ids = |with_sent| unused(all(), with_sent).into_iter().map(|image| image.id).collect::<Vec<_>>();
         assert_eq!(ids(false), ["free"]);
         assert_eq!(ids(true), ["free", "sent"], "no source has it");
+    }
+
+    #[test]
+    fn what_cannot_be_asked_about_may_have_been_brought_by_hand() {
+        let stale = Image { id: "stale".into(), handler: "arm".into(), stale: true, ..Image::default() };
+        assert!(!is_found(&stale));
+        let all = || BTreeMap::from([("stale".to_owned(), (unknown(&stale), BTreeSet::new()))]);
+        assert_eq!(unused(all(), false), []);
+        assert_eq!(unused(all(), true).len(), 1, "who says all means it");
     }
 
     #[test]

@@ -9,6 +9,8 @@ use std::os::unix::fs::OpenOptionsExt as _;
 use std::path::{Path, PathBuf};
 
 use proto::images::InspectResponse;
+use tokio::task::yield_now;
+use uuid::Uuid;
 
 use super::optional;
 use crate::cli;
@@ -34,7 +36,7 @@ pub(super) async fn run(
     if is_stdin(&wanted.file) {
         return match io::stdout().is_terminal() {
             true => Err(CtlError::ToTerminal),
-            false => copy_out(from, out, interrupt),
+            false => copy_out(from, out, interrupt).await,
         };
     }
     let path = &wanted.file;
@@ -46,16 +48,24 @@ pub(super) async fn run(
     if std::fs::metadata(path).is_ok_and(|facts| !facts.is_file()) {
         return Err(CtlError::NotRegular(path.clone()));
     }
-    let mut how = OpenOptions::new();
-    how.write(true).mode(MODE);
-    let how = if wanted.force { how.create(true).truncate(true) } else { how.create_new(true) };
-    let to = how.open(path).map_err(failed)?;
-    let saved = save(from, to, path, interrupt);
+    // What is written over is there until the new one is whole.
+    let at = if wanted.force { beside(path) } else { path.clone() };
+    let to = OpenOptions::new().write(true).create_new(true).mode(MODE).open(&at).map_err(failed)?;
+    let mut saved = save(from, to, path, interrupt).await;
+    if saved.is_ok() && wanted.force {
+        saved = std::fs::rename(&at, path).map_err(failed);
+    }
     if saved.is_err() {
         // It is of no use, and why it is none is what matters.
-        let _ = std::fs::remove_file(path);
+        let _ = std::fs::remove_file(&at);
     }
     saved
+}
+
+/// A hidden name in the same directory, which nobody has.
+fn beside(path: &Path) -> PathBuf {
+    let name = path.file_name().unwrap_or_default().to_string_lossy();
+    path.with_file_name(format!(".{name}.{}", Uuid::new_v4().simple()))
 }
 
 /// The file of an image that is a disk by itself.
@@ -68,29 +78,30 @@ fn open(name: &str, details: &InspectResponse) -> Result<File, CtlError> {
 }
 
 /// Copies to a file, with holes where there is nothing.
-fn save(mut from: File, mut to: File, path: &Path, interrupt: &Interrupt) -> Result<(), CtlError> {
+async fn save(mut from: File, mut to: File, path: &Path, interrupt: &Interrupt) -> Result<(), CtlError> {
     let mut write = |block: &[u8]| match is_zero(block) {
         true => to.seek_relative(i64::try_from(block.len()).unwrap_or(i64::MAX)),
         false => to.write_all(block),
     };
     let length = each_block(&mut from, interrupt, &mut |block| {
         write(block).map_err(|cause| CtlError::File { action: "write", path: path.to_owned(), cause })
-    })?;
+    })
+    .await?;
     // The last block may be a hole.
     let whole = to.set_len(length).and_then(|()| to.sync_all());
     whole.map_err(|cause| CtlError::File { action: "write", path: path.to_owned(), cause })
 }
 
-fn copy_out(mut from: File, out: &mut (dyn Write + Send), interrupt: &Interrupt) -> Result<(), CtlError> {
-    each_block(&mut from, interrupt, &mut |block| Ok(out.write_all(block)?))?;
+async fn copy_out(mut from: File, out: &mut (dyn Write + Send), interrupt: &Interrupt) -> Result<(), CtlError> {
+    each_block(&mut from, interrupt, &mut |block| Ok(out.write_all(block)?)).await?;
     Ok(out.flush()?)
 }
 
-/// Hands on what is read, and says how much that was.
-fn each_block(
+/// Hands on what is read, and says how much that was. Between two blocks others have their turn: who listens to signals, too.
+async fn each_block(
     from: &mut File,
     interrupt: &Interrupt,
-    take: &mut dyn FnMut(&[u8]) -> Result<(), CtlError>,
+    take: &mut (dyn FnMut(&[u8]) -> Result<(), CtlError> + Send),
 ) -> Result<u64, CtlError> {
     let unread = |cause| CtlError::File { action: "read", path: "the image".into(), cause };
     let (mut block, mut length) = (Vec::with_capacity(BLOCK), 0);
@@ -103,6 +114,7 @@ fn each_block(
         }
         take(&block)?;
         length += count as u64;
+        yield_now().await;
     }
 }
 
@@ -116,8 +128,8 @@ mod tests {
 
     use super::*;
 
-    #[test]
-    fn a_copy_has_the_same_bytes_and_holes() {
+    #[tokio::test]
+    async fn a_copy_has_the_same_bytes_and_holes() {
         let dir = tempfile::tempdir().expect("a directory");
         let (source, target) = (dir.path().join("a"), dir.path().join("b"));
         let mut bytes = vec![0; 5 * BLOCK + 7];
@@ -125,16 +137,16 @@ mod tests {
         std::fs::write(&source, &bytes).expect("written");
         let open = |path: &Path| File::open(path).expect("open");
         let to = || OpenOptions::new().write(true).create(true).truncate(true).open(&target).expect("made");
-        save(open(&source), to(), &target, &Interrupt::default()).expect("saved");
+        save(open(&source), to(), &target, &Interrupt::default()).await.expect("saved");
         assert_eq!(std::fs::read(&target).expect("read"), bytes);
         let blocks = std::fs::metadata(&target).expect("facts").blocks() * 512;
         assert!(blocks <= 2 * BLOCK as u64, "{blocks} bytes are on the disk");
         let mut out = Vec::new();
-        copy_out(open(&source), &mut out, &Interrupt::default()).expect("copied");
+        copy_out(open(&source), &mut out, &Interrupt::default()).await.expect("copied");
         assert_eq!(out, bytes);
         let interrupt = Interrupt::default();
         interrupt.fire(2);
-        let error = save(open(&source), to(), &target, &interrupt).expect_err("stopped");
+        let error = save(open(&source), to(), &target, &interrupt).await.expect_err("stopped");
         assert!(matches!(error, CtlError::Interrupted(2)), "{error}");
     }
 

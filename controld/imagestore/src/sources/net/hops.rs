@@ -39,7 +39,8 @@ impl Client {
             if !is_redirect(answer.status()) || *request.redirects() == Redirects::Show {
                 return Ok(Reply { url, answer });
             }
-            let target = redirect_target(&url, answer.headers(), transport.allow_downgrade)?;
+            let allow_downgrade = transport.allow_downgrade && *request.redirects() != Redirects::Encrypted;
+            let target = redirect_target(&url, answer.headers(), allow_downgrade)?;
             if let Redirects::Below(base) = request.redirects()
                 && !is_below(&target, base)
             {
@@ -61,7 +62,8 @@ impl Client {
         conditions: &HeaderMap,
         deadline: Option<Deadline>,
     ) -> Result<Answer, FetchError> {
-        let line = self.dialer.dial(url, request.transport(), private.is_some()).await?;
+        let is_home = private.is_some() && !request.is_abroad();
+        let line = self.dialer.dial(url, request.transport(), is_home).await?;
         let mut sent = hyper::Request::new(Full::new(request.body().clone()));
         *sent.method_mut() = request.method().clone();
         // A proxy is told the whole URL (RFC 9112, 3.2.2).

@@ -60,6 +60,8 @@ pub(super) enum Redirects {
     Show,
     /// Those that stay below a directory.
     Below(Url),
+    /// As many as the profile allows, but none out of TLS, whatever it says.
+    Encrypted,
 }
 
 /// A request. Everything in it but the URL and the headers of the client itself is for the URL's origin alone.
@@ -73,6 +75,7 @@ pub struct Request {
     body: Bytes,
     transport: Arc<Transport>,
     redirects: Redirects,
+    abroad: bool,
 }
 
 impl Request {
@@ -104,7 +107,16 @@ impl Request {
         let _ = url.set_password(None);
         url.set_fragment(None);
         let transport = Transport::plain();
-        Self { method, url, auth, extra: Vec::new(), body: Bytes::new(), transport, redirects: Redirects::Follow }
+        Self {
+            method,
+            url,
+            auth,
+            extra: Vec::new(),
+            body: Bytes::new(),
+            transport,
+            redirects: Redirects::Follow,
+            abroad: false,
+        }
     }
 
     /// Speaks that way.
@@ -140,6 +152,25 @@ impl Request {
     pub fn without_redirects(mut self) -> Self {
         self.redirects = Redirects::Show;
         self
+    }
+
+    /// Follows no redirect out of TLS, whatever the transport allows: by what is answered something else is verified.
+    #[must_use]
+    pub(crate) fn within_tls(mut self) -> Self {
+        self.redirects = Redirects::Encrypted;
+        self
+    }
+
+    /// To another server than the transport was made for: its certificates, its name of the server and its leniency are not for
+    /// this one.
+    #[must_use]
+    pub(crate) fn abroad(mut self) -> Self {
+        self.abroad = true;
+        self
+    }
+
+    pub(super) fn is_abroad(&self) -> bool {
+        self.abroad
     }
 
     /// Follows redirects only to what is on the same server and in or below the directory of `base`.

@@ -43,13 +43,6 @@ pub(super) async fn promised(
         StatusCode::NOT_FOUND | StatusCode::GONE => return Err(unusable(Reason::new("nothing is there"))),
         _ => return Err(answer.refusal().into()),
     }
-    // Whatever the rule allows for the image, which is verified: this is what it is verified by.
-    if list.scheme() == "https" && answer.url.scheme() != "https" {
-        let target = redacted(&answer.url);
-        return Err(unusable(Reason::new(format!(
-            "it redirects from https to plain `{target}`, which is not believed"
-        ))));
-    }
     let text = String::from_utf8_lossy(&answer.body);
     let is_beside = list.path().len() > image.path().len() && list.path().starts_with(image.path());
     let is_own = is_beside && list.origin() == image.origin();

@@ -31,14 +31,17 @@ impl Http {
         locator: &Locator,
         want: &Want,
     ) -> Result<RemoteImage, ProviderError> {
-        // The caller's login is for the image's server alone.
-        let nobody = Want::default();
-        let want = if list.origin() == locator.url().origin() { want } else { &nobody };
-        let promises =
-            checksums::promised(self.id(), &self.client, &request(list, locator, want), locator.url()).await?;
+        // The caller's login, and what the rule says of the server, are for the image's server alone.
+        let asked = match list.origin() == locator.url().origin() {
+            true => request(list, locator, want),
+            false => request(list, locator, &Want::default()).abroad(),
+        };
+        let asked = asked.within_tls();
+        let promises = checksums::promised(self.id(), &self.client, &asked, locator.url()).await?;
         let strongest = promises.last().map(|promise| promise.hash.to_string()).unwrap_or_default();
         image.key = format!("{} {strongest}", image.key);
         image.metadata.promises.clone_from(&promises);
+        image.listed = true;
         image.promises = promises;
         Ok(image)
     }

@@ -139,6 +139,8 @@ pub struct RemoteImage {
     pub source: Source,
     /// Every digest that is known beforehand.
     pub promises: Vec<Promise>,
+    /// They are of a list beside the image: whether the one who asks may have the image, its own server has not said.
+    pub listed: bool,
     /// Bytes of the artifact, if they are known beforehand; more or fewer are an error then.
     pub size: Option<u64>,
     /// What is around the disk once it is decompressed.
@@ -170,6 +172,7 @@ impl RemoteImage {
             shown: net::redacted(request.url()),
             source: Source::Http(Box::new(request)),
             promises: Vec::new(),
+            listed: false,
             size: None,
             unpack: None,
             registered: None,
@@ -184,6 +187,7 @@ impl RemoteImage {
             shown: path.display().to_string(),
             source: Source::File(path),
             promises: Vec::new(),
+            listed: false,
             size: None,
             unpack: None,
             registered: None,

@@ -84,7 +84,8 @@ impl Puller {
             off_reactor(move || this.check_room(needed)).await?
         };
         meter.begin(from, length);
-        let resumable = artifact.resumable || (length.is_some() && job.has_strong_promise());
+        let resumable =
+            artifact.resumable || (length.is_some() && job.has_strong_promise() && job.provider.caps().range);
         let validators = artifact.validators.clone();
         let mut feed = Feed::new(opener, artifact, resumable, self.limits.artifact);
         let mut first = (from == 0).then(Ingest::first_block);

@@ -51,11 +51,11 @@ impl Puller {
         }
         let Choice { provider, image: remote } = &found.choice;
         let known = match self.hold_promised(promises, found.foreign(), provider.id()).await? {
-            // The source itself has said, to the one who asks, that it has these bytes.
+            // The source itself has said, to the one who asks, that it has these bytes; or the list beside it, to anybody.
             Some(hold) if !remote.promises.is_empty() => {
                 match self.gave(hold.id(), found) {
-                    Gave::This => {}
-                    Gave::Other => self.ask_leave(found).await?,
+                    Gave::This if !remote.listed => {}
+                    Gave::This | Gave::Other => self.ask_leave(found).await?,
                     Gave::Nothing => {
                         tracing::debug!(from = remote.shown, id = %hold.id(), "image is here, but not from there");
                         return Ok(Here::No);

@@ -23,8 +23,10 @@ const LASTS: Duration = Duration::from_secs(3600);
 /// Largest answer of a front door: a registry's has a few bytes, and a web page is none.
 const DOOR: usize = 64 << 10;
 /// How the names of files end, other than those of images in a registry.
-const FILES: [&str; 13] =
-    [".qcow2", ".qcow", ".img", ".raw", ".vmdk", ".vhd", ".vhdx", ".vdi", ".iso", ".xz", ".gz", ".zst", ".bz2"];
+const FILES: [&str; 17] = [
+    ".ova", ".tgz", ".tar", ".zip", ".qcow2", ".qcow", ".img", ".raw", ".vmdk", ".vhd", ".vhdx", ".vdi", ".iso", ".xz",
+    ".gz", ".zst", ".bz2",
+];
 
 /// How registries are spoken to that nobody configured.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
