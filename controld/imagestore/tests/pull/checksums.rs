@@ -161,7 +161,7 @@ async fn what_a_rule_says_of_the_images_server_is_not_for_that_of_the_list() {
     let bed = Bed::new("http://unused.example/");
     // Nobody vouches for the server of the list.
     let rule = format!(
-        "translations: [{{name: img, url: '{}', checksums: '{}', transport: t}}]\ntransports: {{t: {{insecure: true}}}}",
+        "translations: [{{name: img, url: '{}', checksums: '{}', transport: t}}]\ntransports: {{t: {{tls: {{insecure: true}}}}}}",
         plain.url(IMAGE),
         encrypted.url(LIST)
     );
