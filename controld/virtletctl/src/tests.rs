@@ -95,9 +95,13 @@ async fn a_pod_is_made_listed_and_removed() {
         assert!(out.is_empty() && told, "{errors:?}");
         assert_eq!(fake.calls(), [""; 0]);
     }
+    // What may be the name of a pod that is gone is no beginning of an id.
+    let short = ctl(&socket, &["rm", "5a", "-f"]).await;
+    assert!(short.1[0].starts_with("no pod `5a`; the id of pod `web` begins so"), "{short:?}");
+    assert_eq!(fake.calls(), [""; 0]);
     // Named twice, and once more by its id: removed once.
     assert_eq!(
-        ctl(&socket, &["rm", "web", "default/web", "5a", "-f", "--timeout", "7"]).await,
+        ctl(&socket, &["rm", "web", "default/web", "5a000000", "-f", "--timeout", "7"]).await,
         ("web\n".into(), vec![])
     );
     assert_eq!(fake.calls(), ["StopContainer 7", "RemoveContainer", "StopPodSandbox", "RemovePodSandbox"]);
