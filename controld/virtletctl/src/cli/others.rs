@@ -1,4 +1,4 @@
-//! Commands about virtletctl itself and about the node.
+//! Commands about virtletctl itself, about the node and about what is on it without a pod.
 
 use std::path::PathBuf;
 
@@ -6,6 +6,7 @@ use clap::Args;
 use clap_complete::Shell;
 
 use super::Output;
+use crate::thing::{Thing, thing};
 
 /// Of `completion`.
 #[derive(Debug, Args)]
@@ -44,4 +45,37 @@ pub struct Doctor {
     /// How to print.
     #[command(flatten)]
     pub output: Output,
+}
+
+/// Of `validate`.
+#[derive(Debug, Args)]
+pub struct Validate {
+    /// As for `kubectl apply -f`; `-` is the standard input
+    #[arg(required_unless_present = "filenames", value_name = "FILE")]
+    pub files: Vec<PathBuf>,
+    /// The same, as kubectl has it; may be repeated
+    #[arg(short, long = "filename", value_name = "FILE")]
+    pub filenames: Vec<PathBuf>,
+    /// Print JSON
+    #[arg(long)]
+    pub json: bool,
+    /// controld's configuration, if not this node's
+    #[arg(long, value_name = "FILE")]
+    pub config: Option<PathBuf>,
+}
+
+/// Of `orphans`.
+#[derive(Debug, Args)]
+pub struct Orphans {
+    /// How to print.
+    #[command(flatten)]
+    pub output: Output,
+}
+
+/// Of `forget`.
+#[derive(Debug, Args)]
+pub struct Forget {
+    /// What to remove, as `virtletctl orphans` shows it
+    #[arg(value_name = "KIND/ID", required = true, value_parser = thing)]
+    pub things: Vec<Thing>,
 }
