@@ -34,6 +34,7 @@ mod kind;
 mod logdir;
 mod login;
 mod logs;
+mod made;
 mod name;
 mod orphans;
 mod pause;

@@ -13,7 +13,7 @@ use super::each::each;
 use super::error::CtlError;
 use super::find::Pod;
 use super::logdir::LogDir;
-use super::{stop, wait};
+use super::{made, stop, wait};
 
 /// Starts machines, all at once, and prints what was started.
 pub(super) async fn run(client: &Client, pods: Pods, out: &mut (dyn Write + Send)) -> Result<(), Vec<CtlError>> {
@@ -62,7 +62,7 @@ fn next(pod: &Pod, status: ContainerStatus) -> Result<ContainerConfig, CtlError>
     let attempt = attempt.saturating_add(1);
     logs.create(&name)?;
     let shown = status.image.unwrap_or_default();
-    Ok(ContainerConfig {
+    let mut next = ContainerConfig {
         log_path: format!("{name}/{attempt}.log"),
         metadata: Some(ContainerMetadata { name, attempt }),
         // The image that it had, whatever the name means by now.
@@ -77,7 +77,9 @@ fn next(pod: &Pod, status: ContainerStatus) -> Result<ContainerConfig, CtlError>
             ..Default::default()
         }),
         ..Default::default()
-    })
+    };
+    made::give_back(&mut next);
+    Ok(next)
 }
 
 /// Only of our own pods it is known how their containers were made.

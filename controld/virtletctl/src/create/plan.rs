@@ -12,7 +12,7 @@ use super::super::client::spec;
 use super::super::error::CtlError;
 use super::super::logdir::{self, LogDir};
 use super::super::source::Source;
-use super::super::{cli, login, name};
+use super::super::{cli, login, made, name};
 
 /// CFS period, in microseconds (kernel, `Documentation/scheduler/sched-bwc.rst`).
 const CPU_PERIOD: i64 = 100_000;
@@ -65,7 +65,7 @@ pub(super) fn plan(wanted: cli::Run, uid: Uuid) -> Result<Plan, CtlError> {
         ..Default::default()
     };
     let variable = |(key, value): (String, String)| KeyValue { key, value: value.into_bytes() };
-    let container = ContainerConfig {
+    let mut container = ContainerConfig {
         metadata: Some(ContainerMetadata { name: name.clone(), attempt: 0 }),
         image: Some(spec(image.name())),
         command: wanted.command,
@@ -77,6 +77,7 @@ pub(super) fn plan(wanted: cli::Run, uid: Uuid) -> Result<Plan, CtlError> {
         linux: Some(LinuxContainerConfig { resources: Some(resources), ..Default::default() }),
         ..Default::default()
     };
+    made::keep(&mut container);
     Ok(Plan { image, pod, container, logs, handler: wanted.handler.unwrap_or_default() })
 }
 

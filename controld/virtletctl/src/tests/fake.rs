@@ -374,6 +374,7 @@ impl RuntimeService for Handle {
             image: machine.image.clone(),
             image_id: "sha256:1".into(),
             exit_code: state.exit_code.unwrap_or_default(),
+            annotations: config.annotations.clone(),
             resources: config.linux.clone().map(|linux| ContainerResources { linux: linux.resources, windows: None }),
             ..Default::default()
         };

@@ -197,6 +197,19 @@ async fn delete_lets_a_guest_shut_down_first() {
 }
 
 #[tokio::test]
+async fn a_machine_that_is_started_again_has_its_variables() {
+    let (dir, fake, socket) = serve(Fake::default());
+    let logs = dir.path().join("logs");
+    let args = ["run", "-e", "A=b", "--name", "web", "--log-dir", logs.to_str().expect("UTF-8"), "x/a.img"];
+    ok(&socket, &args).await;
+    let first = fake.made().1;
+    ok(&socket, &["restart", "web"]).await;
+    let next = fake.made().1;
+    assert_eq!(next.metadata.expect("metadata").attempt, 1);
+    assert_eq!(next.envs, first.envs);
+}
+
+#[tokio::test]
 async fn machines_are_reset_and_rebooted() {
     let (_dir, fake, socket) = two(Fake::default()).await;
     for (args, seconds) in [(&["reset", "web"][..], 0), (&["reboot", "web", "-t", "9"], 9)] {
