@@ -63,15 +63,16 @@ pub enum Command {
     /// Make a pod of an image and start it; prints its name and IP
     ///
     /// The image is pulled if it is not on this node. When a step fails, or on Ctrl-C before the machine has started, what was
-    /// made is removed again. kubelet removes pods that it did not make: on its nodes, this is for looking into things only. It ends once the machine
-    /// has started, unless -it, --rm or --wait is given.
+    /// made is removed again. It ends once the machine has started, unless -it, --rm or --wait is given; from then on the pod
+    /// stays, whatever comes, unless --rm is given. kubelet removes pods that it did not make: on its nodes, this is for
+    /// looking into things only.
     ///
     /// When the image cannot be pulled, it exits as `image pull` does.
     Run(Run),
     /// List pods
     #[command(visible_aliases = ["get", "ls"], alias = "list")]
     Ps(Ps),
-    /// Tell people of pods and their machines, with the settings of these
+    /// Tell all that is known of pods and their machines, setting by setting
     Describe(Describe),
     /// Print all that is known of pods and their machines, as JSON
     Inspect(InspectPods),

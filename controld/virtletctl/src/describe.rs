@@ -21,7 +21,8 @@ pub(super) async fn run(
     out: &mut (dyn Write + Send),
 ) -> Result<(), Vec<CtlError>> {
     let node = Node::read(client).await.map_err(|error| vec![error])?.within(&wanted.pods.within);
-    let (found, mut failed) = described(client, &node, wanted.pods.names.clone(), false).await;
+    let names = node.some_names(wanted.pods.names.clone()).map_err(|error| vec![error])?;
+    let (found, mut failed) = described(client, &node, names, false).await;
     let form = if wanted.output == "yaml" { Form::Yaml } else { Form::Json };
     let printed = document::of(found.into(), form).and_then(|text| Ok(out.write_all(text.as_bytes())?));
     failed.extend(printed.err());
@@ -31,7 +32,8 @@ pub(super) async fn run(
 /// Tells people of each pod that was found, also if others were not.
 pub(super) async fn tell(client: &Client, wanted: Describe, out: &mut (dyn Write + Send)) -> Result<(), Vec<CtlError>> {
     let node = Node::read(client).await.map_err(|error| vec![error])?.within(&wanted.pods.within);
-    let (found, mut failed) = described(client, &node, wanted.pods.names, true).await;
+    let names = node.some_names(wanted.pods.names).map_err(|error| vec![error])?;
+    let (found, mut failed) = described(client, &node, names, true).await;
     let told = found.iter().map(text::of).collect::<Vec<_>>().join("\n");
     failed.extend(out.write_all(told.as_bytes()).err().map(CtlError::from));
     none_of(failed)
@@ -45,7 +47,7 @@ async fn described(
     with_settings: bool,
 ) -> (Vec<Value>, Vec<CtlError>) {
     let (mut found, mut failed) = (Vec::new(), Vec::new());
-    for text in node.names(names) {
+    for text in names {
         let described = match node.find(&text) {
             Ok(pod) => describe(client, &pod, with_settings).await,
             Err(error) => Err(error),

@@ -21,11 +21,7 @@ pub(super) async fn each(
     let node = Node::read(client).await.map_err(|error| vec![error])?.within(&pods.within);
     let mut failed = Vec::new();
     let mut found = BTreeMap::new();
-    let names = node.names(pods.names);
-    if names.is_empty() {
-        return Err(vec![CtlError::Usage("no pod is named; `virtletctl ps -a` lists all".into())]);
-    }
-    for text in names {
+    for text in node.some_names(pods.names).map_err(|error| vec![error])? {
         match node.find_sure(&text) {
             Ok(pod) => {
                 // For a pod that is named twice it is done once.

@@ -28,7 +28,10 @@ const WORDS: [(&[&str], &str); 18] = [
         &["update", "edit", "patch", "set", "scale", "resize", "rename", "label", "annotate"],
         "what a pod is made of stays; `virtletctl run` makes another, and a pod of a cluster is changed by `kubectl`",
     ),
-    (&["port"], "`virtletctl inspect POD` tells of a pod's ports; `virtletctl port-forward POD PORT` opens one"),
+    (
+        &["port"],
+        "`virtletctl port-forward POD PORT` opens one until Ctrl-C, and `virtletctl run -p PORT:PORT` publishes one",
+    ),
     (&["diff", "export"], "`virtletctl cp POD:/ -` writes an archive of a guest's files"),
     (&["screenshot"], "`virtletctl vnc --screenshot FILE POD` writes what a screen shows"),
     (&["shutdown"], "`virtletctl stop POD` has a guest shut down"),

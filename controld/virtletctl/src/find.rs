@@ -62,6 +62,15 @@ impl Node {
         words.into_iter().skip(skipped).collect()
     }
 
+    /// The same, of a command that is for pods that are named.
+    pub(super) fn some_names(&self, words: Vec<String>) -> Result<Vec<String>, CtlError> {
+        let names = self.names(words);
+        if names.is_empty() {
+            return Err(CtlError::Usage("no pod is named; `virtletctl ps -a` lists all".into()));
+        }
+        Ok(names)
+    }
+
     fn has(&self, text: &str) -> bool {
         self.sandboxes.iter().any(|sandbox| is_named(sandbox, text))
     }

@@ -26,7 +26,8 @@ pub(super) fn bytes(text: &str) -> Result<i64, String> {
     size.ok_or_else(|| "not a size, such as 512Mi; it must be a whole number above zero, and not too large".into())
 }
 
-/// Bytes of a machine's memory. What Kubernetes does not know is read as docker reads it: `512m` and `512MB` are 512 MiB.
+/// Bytes of a machine's memory. What begins with a small letter or ends with a B is read as docker reads it: `512m` and `512MB` are
+/// 512 MiB. All else is a quantity of Kubernetes.
 ///
 /// # Errors
 /// Says what a size looks like, also of one that is a slip: docker's numbers without a suffix are bytes.

@@ -12,7 +12,7 @@ use super::find::{Node, Pod};
 use super::logdir::LogDir;
 use super::stop;
 
-/// What a guest has that was started since it was found not to run.
+/// What a guest has if nobody says how long; by `rm`, one that was started since it was found not to run.
 const GRACE: u32 = 30;
 
 /// Removes pods, all at once, and prints the names of those that are gone, as the user wrote them.
@@ -34,7 +34,15 @@ pub(super) async fn delete(
     wanted: cli::Delete,
     out: &mut (dyn Write + Send),
 ) -> Result<(), Vec<CtlError>> {
-    let seconds = if wanted.force { 0 } else { wanted.grace_period };
+    let seconds = match (wanted.force, wanted.grace_period) {
+        (false, seconds) => seconds.unwrap_or(GRACE),
+        // People write `--force --grace-period=0` for kubectl.
+        (true, None | Some(0)) => 0,
+        (true, Some(seconds)) => {
+            let what = format!("-f ends machines at once, and a guest is to have {seconds} s; leave one of both out");
+            return Err(vec![CtlError::Usage(what)]);
+        }
+    };
     let removing = each(client, wanted.pods, out, async |node, pod| remove(client, node, &pod.sandbox, seconds).await);
     stop::told(seconds, "`delete --now`", removing).await
 }

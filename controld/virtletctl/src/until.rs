@@ -27,10 +27,7 @@ const SOON: Duration = Duration::from_secs(300);
 /// names as the user wrote them.
 pub(super) async fn run(client: &Client, wanted: &Wait, out: &mut (dyn Write + Send)) -> Result<(), Vec<CtlError>> {
     let node = Node::read(client).await.map_err(|error| vec![error])?.within(&wanted.pods.within);
-    let names = node.names(wanted.pods.names.clone());
-    if names.is_empty() {
-        return Err(vec![CtlError::Usage("no pod is named; `virtletctl ps -a` lists all".into())]);
-    }
+    let names = node.some_names(wanted.pods.names.clone()).map_err(|error| vec![error])?;
     let waiting = names.iter().map(|text| one(client, &node, text, wanted));
     let mut failed = Vec::new();
     for done in join_all(waiting).await {
@@ -76,7 +73,17 @@ async fn one(client: &Client, node: &Node, text: &str, wanted: &Wait) -> Result<
     if wanted.timeout.is_none() && matches!(wanted.until, Until::Stopped | Until::Removed) {
         return come.await;
     }
-    late(format!("what is waited for of pod `{name}`"), deadline, come).await
+    late(awaited(wanted.until, &name), deadline, come).await
+}
+
+/// What did not come, if it does not.
+fn awaited(until: Until, pod: &str) -> String {
+    match until {
+        Until::Running => format!("the start of the machine of pod `{pod}`"),
+        Until::Ready => format!("an answer of the guest of `{pod}`"),
+        Until::Stopped => format!("the end of the machine of pod `{pod}`"),
+        Until::Removed => format!("the removal of pod `{pod}`"),
+    }
 }
 
 /// Waits until a machine has ended; how, unless it is gone meanwhile.

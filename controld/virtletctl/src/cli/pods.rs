@@ -181,10 +181,10 @@ pub struct Delete {
     /// Which pods.
     #[command(flatten)]
     pub pods: Pods,
-    /// How long a guest may take to shut down, in seconds
-    #[arg(short = 't', long, visible_alias = "timeout", value_name = "SECONDS", default_value_t = 30, value_parser = clap::value_parser!(u32).range(..=604_800))]
-    pub grace_period: u32,
+    /// How long a guest may take to shut down, in seconds [default: 30, or 0 with -f]
+    #[arg(short = 't', long, visible_alias = "timeout", value_name = "SECONDS", value_parser = clap::value_parser!(u32).range(..=604_800))]
+    pub grace_period: Option<u32>,
     /// End machines at once
-    #[arg(short, long, visible_alias = "now", conflicts_with = "grace_period")]
+    #[arg(short, long, visible_alias = "now")]
     pub force: bool,
 }

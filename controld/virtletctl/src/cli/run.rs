@@ -42,7 +42,7 @@ pub struct Run {
     /// Network beside the default one; may be repeated
     #[arg(long = "network", visible_alias = "net", value_name = "NAME[@LINK]", value_parser = name::network)]
     pub networks: Vec<String>,
-    /// Variable for commands that are run in the guest; may be repeated
+    /// Variable for commands that our agent runs in the guest; may be repeated
     #[arg(short, long, value_name = "NAME=VALUE", value_parser = name::annotation)]
     pub env: Vec<(String, String)>,
     /// Label of the pod; may be repeated
@@ -60,7 +60,7 @@ pub struct Run {
     /// Stay until the machine has ended, or its console is left, and remove the pod then, with its disk
     #[arg(long)]
     pub rm: bool,
-    /// End only when the guest can be spoken to: an agent answers in it, or something listens on port 22
+    /// End only when the guest can be spoken to: an agent answers in it, or something listens on port 22; it may take so long, or 5m
     #[arg(long, value_name = "DURATION", num_args = 0..=1, require_equals = true, default_missing_value = "5m",
         value_parser = quantity::span)]
     pub wait: Option<Duration>,

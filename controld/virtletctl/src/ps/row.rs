@@ -1,13 +1,13 @@
 //! Rows of a list: one for each container, and for each pod that has none.
 
 use std::collections::{BTreeMap, HashMap};
-use std::time::{Duration, SystemTime};
 
 use proto::cri::{Container, ContainerState, PodSandbox, PodSandboxState};
 use serde_json::{Map, Value, json};
 
 use super::super::filter::Judged;
 use super::super::find::Node;
+use super::super::text::moment_of;
 
 pub(super) const RUNNING: &str = "Running";
 
@@ -100,7 +100,7 @@ impl Row {
     pub(super) fn json(&self) -> Map<String, Value> {
         let Self { name, namespace, state, ip, image, created, pod, container, labels, handler, attempt, .. } = self;
         let fields = json!({
-            "name": name, "namespace": namespace, "state": state, "ip": ip, "image": image, "createdAt": moment(*created),
+            "name": name, "namespace": namespace, "state": state, "ip": ip, "image": image, "createdAt": moment_of(*created),
             "podId": pod, "containerId": container, "runtimeHandler": handler, "attempt": attempt, "labels": labels,
         });
         match fields {
@@ -118,7 +118,7 @@ impl Row {
             (
                 "metadata",
                 json!({
-                    "name": name, "namespace": namespace, "labels": labels, "creationTimestamp": moment(*created),
+                    "name": name, "namespace": namespace, "labels": labels, "creationTimestamp": moment_of(*created),
                 }),
             ),
             ("spec", json!({ "runtimeClassName": handler, "containers": [{ "name": name, "image": image }] })),
@@ -127,9 +127,4 @@ impl Row {
         pod.extend(more.map(|(key, value)| (key.to_owned(), value)));
         Value::Object(pod)
     }
-}
-
-fn moment(nanos: i64) -> String {
-    let since = Duration::from_nanos(u64::try_from(nanos).unwrap_or_default());
-    humantime::format_rfc3339_seconds(SystemTime::UNIX_EPOCH + since).to_string()
 }

@@ -53,7 +53,7 @@ async fn a_pod_is_named_as_by_kubectl() {
         assert_eq!(fake.calls(), ["Pause c0000000000000000000000000000001"], "{args:?}");
     }
     let none = "no pod is named; `virtletctl ps -a` lists all";
-    for args in [&["pause", "pods"][..], &["wait", "pod"]] {
+    for args in [&["pause", "pods"][..], &["wait", "pod"], &["describe", "pods"], &["inspect", "pod"]] {
         assert_eq!(ctl(&socket, args).await.1, [none], "{args:?}");
         assert_eq!(exit_codes(&socket, args).await, [2], "{args:?}");
     }
@@ -188,12 +188,21 @@ async fn what_is_off_is_told_at_once() {
 
 #[tokio::test]
 async fn delete_lets_a_guest_shut_down_first() {
-    for (args, seconds) in [(&["delete", "pod", "web"][..], 30), (&["delete", "web", "--now"], 0)] {
+    for (args, seconds) in [
+        (&["delete", "pod", "web"][..], 30),
+        (&["delete", "web", "--now"], 0),
+        (&["delete", "web", "--force", "--grace-period=0"], 0),
+        (&["delete", "web", "-t", "7"], 7),
+    ] {
         let (_dir, fake, socket) = two(Fake::default()).await;
         assert_eq!(ok(&socket, args).await, "web\n");
         let stop = format!("StopContainer {seconds}");
         assert_eq!(fake.calls(), [stop.as_str(), "RemoveContainer", "StopPodSandbox", "RemovePodSandbox"], "{args:?}");
     }
+    let (_dir, fake, socket) = two(Fake::default()).await;
+    let both = ["delete", "web", "--force", "--grace-period=9"];
+    assert_eq!(exit_codes(&socket, &both).await, [2]);
+    assert_eq!(fake.calls(), [""; 0]);
 }
 
 #[tokio::test]
@@ -231,7 +240,7 @@ async fn what_has_come_already_is_not_waited_for() {
         assert_eq!(ok(&socket, args).await, wanted, "{args:?}");
     }
     let late = ctl(&socket, &["wait", "--for", "delete", "web", "--timeout", "1s"]).await.1;
-    assert!(late[0].starts_with("what is waited for of pod `web` did not come within 1 s"), "{late:?}");
+    assert!(late[0].starts_with("the removal of pod `web` did not come within 1 s"), "{late:?}");
 }
 
 #[tokio::test]
