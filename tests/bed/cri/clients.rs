@@ -108,7 +108,7 @@ fn virtletctl(bed: &Bed) -> Result<()> {
         Ok(format!("{}{}", ended.stdout, ended.stderr))
     };
 
-    let said = ok(&["run", &image, "--name", "mine", "--memory", "420Mi", "--cpus", "1"])?;
+    let said = ok(&["run", &image, "--name", "mine", "--memory", "420Mi", "--cpus", "1", "-e", "A=b"])?;
     let ip = said.split(|c: char| !(c.is_ascii_digit() || c == '.')).find(|word| word.starts_with("10.77.0."));
     let ip = ip.with_context(|| format!("no IP in: {said}"))?.parse()?;
     wait_until("HTTP answer", BOOT_DEADLINE, || {
@@ -134,6 +134,13 @@ fn virtletctl(bed: &Bed) -> Result<()> {
     let inspected: serde_json::Value = serde_json::from_str(&ok(&["inspect", "mine"])?)?;
     let machines = inspected.pointer("/0/machines").context("no machines")?;
     ensure!(machines.pointer("/0/attempt") == Some(&json!(1)) && machines.get(1).is_none(), "{inspected}");
+    let kept = machines.pointer("/0/annotations/virtlet.cloud~1made-with").and_then(|kept| kept.as_str());
+    ensure!(kept.is_some_and(|kept| kept.contains(r#"["A","b"]"#)), "the second start has no variable: {inspected}");
+    let described = ok(&["describe", "pod", "mine"])?;
+    ensure!(described.contains("State: ") && described.contains("vCPUs"), "describe: {described}");
+    ensure!(ok(&["wait", "--for", "running", "mine"])? == "mine\n", "it runs, and is waited for");
+    let elsewhere = run(&["apply", "-f", "x"])?;
+    ensure!(elsewhere.code == Some(2) && elsewhere.stderr.contains("`virtletctl run IMAGE`"), "apply: {elsewhere:?}");
     ensure!(
         ok(&["ps", "-l", "!no-such-label", "-o", "wide"])?.contains("tiny.qcow2"),
         "{}",
@@ -142,7 +149,7 @@ fn virtletctl(bed: &Bed) -> Result<()> {
     let refused = run(&["rm", "mine"])?;
     ensure!(refused.code == Some(1) && refused.stderr.contains("`virtletctl stop`"), "rm of what runs: {refused:?}");
     ensure!(http::get(ip, "/cgi-bin/info").is_ok(), "the machine that was not to be removed does not answer");
-    ok(&["rm", "-f", "mine"])?;
+    ok(&["delete", "pod/mine", "--force", "--grace-period=0"])?;
     ensure!(!ok(&["ps"])?.contains("mine") && running_domains()?.is_empty(), "still there");
     let refused = run(&["run", "UPPER/Case"])?;
     ensure!(refused.code != Some(0) && !refused.stderr.is_empty(), "an image name in upper case was taken");

@@ -92,6 +92,10 @@ fn seen(bed: &Bed, pod: &str) -> Result<()> {
     shows.kill()?;
     shows.wait()?;
     ensure!(&heard? == b"RFB ", "no VNC at {address}");
+    let picture = bed.dir.join("screen.png");
+    let path = picture.to_str().context("a path in UTF-8")?;
+    let looked = virtletctl(bed, &["vnc", "--screenshot", path, pod])?;
+    ensure!(looked.code == Some(0) && fs::read(&picture)?.starts_with(b"\x89PNG"), "no picture: {looked:?}");
     Ok(())
 }
 
