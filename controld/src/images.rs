@@ -11,11 +11,11 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use common::Chain;
-use imagestore::{
-    Declared, ErrorKind, FetchError, FsUsage, Image, ImageId, Mappings, PullError, PullRequest, Store, StoreError,
-    Upload,
-};
+use imagestore::{FetchError, FsUsage, Image, Mappings, PullError, PullRequest, Store, StoreError, Upload};
 use tokio_util::sync::CancellationToken;
+use vmimage::declared::Declared;
+use vmimage::digest::ImageId;
+use vmimage::error::ErrorKind;
 use vmspec::error::{Error, Kind, Result};
 use vmspec::plan::Layer;
 

@@ -112,7 +112,7 @@ fn main() -> ExitCode {
     let cli = Cli::parse();
     // First of all: it reads no configuration, and what it reads is not trusted.
     if let Command::Decompress { kind } = &cli.command {
-        return imagestore::run_decoder(kind);
+        return vmimage::decode::run_apart(kind);
     }
     match run(&cli) {
         Ok(()) => ExitCode::SUCCESS,

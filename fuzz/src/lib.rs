@@ -7,9 +7,9 @@
 use std::collections::BTreeMap;
 
 use imagestore::provider::exercise;
-use imagestore::{ImageRef, Query};
 use proto::agent::{Decoder, encode};
 use proto::tap::{PodNet, Reply, Request, decode_reply, decode_request, encode_reply, encode_request};
+use vmimage::name::{ImageRef, Query};
 use vmspec::annotations::{PodAnnotations, Source};
 use vmspec::seed::{ConfigDelivery, SeedInput, SeedKind, Sources, Volume, VolumeFile, assemble, merge};
 
@@ -32,9 +32,9 @@ pub const TARGETS: &[Target] = &[
     ("websocket", streaming::ws::exercise),
     ("image-name", image_name),
     ("translation", imagestore::exercise_translation),
-    ("image-file", imagestore::exercise_inspection),
-    ("image-conversion", imagestore::exercise_conversion),
-    ("compressed", imagestore::exercise_decoder),
+    ("image-file", vmimage::inspect::exercise),
+    ("image-conversion", vmimage::convert::exercise),
+    ("compressed", vmimage::decode::exercise),
     ("registry", exercise::oci),
     ("virt-builder-index", exercise::virt_builder),
     ("simplestreams", exercise::simplestreams),

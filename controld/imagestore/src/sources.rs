@@ -2,15 +2,13 @@
 //!
 //! | module | what it does |
 //! |---|---|
-//! | [`name`] | reads image names |
 //! | [`translate`] | turns names into URLs by rules |
 //! | [`provider`] | asks one kind of source what it has: one trait, one module for each kind |
 //! | [`net`] | speaks HTTP(S) for all of them |
 //!
-//! May know [`formats`](crate::formats) and the crate's leaves, and nothing of where images lie: a source says what is
+//! Knows nothing of where images lie: a source says what is
 //! there and opens it, and writes no file.
 
-pub(crate) mod name;
 pub mod net;
 pub mod provider;
 pub(crate) mod translate;

@@ -9,7 +9,7 @@
 //! | [`fit`] | whether an image that is here is one that a runtime handler takes |
 //! | [`config`] | the settings of a store |
 //!
-//! The uppermost storey: may know [`sources`](crate::sources), [`formats`](crate::formats) and the crate's leaves.
+//! The upper storey: may know [`sources`](crate::sources).
 
 pub(crate) mod config;
 pub(crate) mod content;

@@ -30,7 +30,7 @@ fn workspace() -> PathBuf {
 fn places(of: &str) -> [PathBuf; 2] {
     let workspace = workspace();
     let of = match of {
-        "imagestore" | "virtletctl" => workspace.join("controld").join(of),
+        "imagestore" | "virtletctl" | "vmimage" => workspace.join("controld").join(of),
         of => workspace.join(of),
     };
     [of.join("src"), of.join("tests")]

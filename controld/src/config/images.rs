@@ -7,8 +7,11 @@ use std::time::Duration;
 use common::dns;
 use imagestore::net::{EnvProxies, NetPolicy};
 use imagestore::provider::{Platform, ProviderConfig};
-use imagestore::{DiskFormat, ForeignFormat, ImageRef, Limits, Offline, Protocol};
+use imagestore::{Limits, Offline, Protocol};
 use serde::Deserialize;
+use vmimage::convert::ForeignFormat;
+use vmimage::inspect::DiskFormat;
+use vmimage::name::ImageRef;
 use vmspec::settings::Problems;
 use vmspec::settings::units::{self, GIB};
 

@@ -25,10 +25,11 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use common::off_reactor;
-use imagestore::{ChainFile, ImageId, Place, SandboxError};
 use tokio::sync::{Semaphore, SemaphorePermit};
 use tokio::time::timeout;
 use tokio_util::sync::CancellationToken;
+use vmimage::convert::{ChainFile, Place, SandboxError};
+use vmimage::digest::ImageId;
 use vmspec::draft::persistent;
 use vmspec::error::{Error, Kind, Result};
 use vmspec::plan::{BlockDevice, PersistentRoot};

@@ -14,6 +14,7 @@ use super::cli;
 use super::client::Client;
 use super::error::CtlError;
 use super::find::Node;
+use super::tell::tell;
 use super::terminal::{self, Raw, Signals};
 use super::text::shown;
 
@@ -129,11 +130,6 @@ async fn type_in(mut keys: mpsc::Receiver<Bytes>, console: Option<Output>, leave
         }
         std::future::pending::<()>().await;
     }
-}
-
-/// What goes wrong with it is no reason to stop.
-fn tell(text: &str) {
-    let _ = io::stderr().write_all(text.as_bytes());
 }
 
 #[cfg(test)]

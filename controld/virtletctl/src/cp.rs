@@ -24,6 +24,7 @@ use super::error::{CtlError, NO_PROGRAM, not_started};
 use super::exec::{self, Streams, carry};
 use super::find::Node;
 use super::place::{self, Place};
+use super::tell::tell_line;
 use super::text::shown;
 use super::wait;
 
@@ -64,10 +65,10 @@ pub(super) async fn run(client: &Client, wanted: cli::Cp) -> Result<(), CtlError
     };
     for path in skipped {
         // What goes wrong with it is no reason to stop.
-        let _ = writeln!(io::stderr(), "skipped {}: neither a file nor a directory", shown(&path));
+        tell_line(&format!("skipped {}: neither a file nor a directory", shown(&path)));
     }
     if unnamed > 0 {
-        let _ = writeln!(io::stderr(), "skipped {unnamed} more");
+        tell_line(&format!("skipped {unnamed} more"));
     }
     Ok(())
 }

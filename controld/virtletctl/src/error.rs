@@ -8,15 +8,18 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use common::{Chain, Reason};
-use imagestore::InspectError;
 use streaming::client::{AttachError, EndError};
 use tonic::{Code, Status};
+use vmimage::inspect::InspectError;
 
 pub use self::code::by_signal;
 pub(super) use self::code::{NO_PROGRAM, not_started};
 use super::text::shown;
 
+mod advice;
 mod code;
+#[cfg(test)]
+mod tests;
 
 /// A command, or a part of it, that failed.
 #[derive(Debug, thiserror::Error)]
@@ -237,7 +240,7 @@ pub enum CtlError {
     Refused {
         path: PathBuf,
         #[source]
-        cause: imagestore::Refusal,
+        cause: vmimage::inspect::Refusal,
     },
     /// A layer, which no store takes unless it is told to.
     #[error("`{}` would not be taken: it stands on `{named}`", path.display())]
@@ -427,66 +430,6 @@ impl CtlError {
             other => other,
         }
     }
-
-    /// What to do about it, if that is not in the text already.
-    fn advice(&self) -> Option<&'static str> {
-        match self {
-            Self::Connect { cause, .. } if cause.kind() == io::ErrorKind::PermissionDenied => {
-                Some("are you root? the socket is for root only")
-            }
-            Self::Connect { .. } => Some("is controld running? --socket says where"),
-            Self::Call { cause, .. } | Self::Image { cause, .. } if cause.is_lost_connection() => {
-                Some("is controld running?")
-            }
-            // Without a word of its own, the call is unknown there.
-            Self::Call { cause, .. } | Self::Image { cause, .. }
-                if cause.0.code() == Code::Unimplemented && cause.0.message().is_empty() =>
-            {
-                Some("is that the socket of a controld of this version?")
-            }
-            Self::Deadline { .. } => Some("see controld's log; `virtletctl ps -a` shows what became of it"),
-            Self::Answer { .. } => Some("is that the socket of a controld of this version?"),
-            Self::NoPod { .. } => Some("`virtletctl ps -a` lists all"),
-            Self::Ambiguous { .. } => Some("write NAMESPACE/NAME, or more of an id"),
-            Self::AmbiguousImage { .. } => Some("write more of the id"),
-            Self::BadImages { .. } => Some("they are put aside, and `virtletctl image pull` brings them again"),
-            Self::PodExists { .. } => Some("choose another --name, or remove it first"),
-            Self::Running(_) => Some(
-                "stop it first by `virtletctl stop`; or remove it by `rm -f`, which ends it at once, or `rm -f -t 30`, which \
-                 lets it shut down",
-            ),
-            Self::NotRunning(_) => Some("`virtletctl ps -a` shows how it is"),
-            Self::Command(EndError::Lost(_)) => {
-                Some("did controld restart? the command was killed with it; see `journalctl -u controld`")
-            }
-            Self::Session(EndError::Lost(_)) => {
-                Some("did controld restart? the machine runs on; see `journalctl -u controld`")
-            }
-            Self::NotOurs(_) => Some(
-                "whoever made it, such as kubelet, decides on that; `virtletctl exec POD reboot` has the guest reboot",
-            ),
-            Self::Late { .. } => Some("`virtletctl logs` and `virtletctl console` show what the guest does"),
-            Self::Uncertain(_) => Some("stop it first, once libvirt answers again"),
-            Self::NoContainer(_) => Some("it may be starting; `virtletctl ps -a` shows it"),
-            Self::NoImage(_) => Some("`virtletctl image ls` lists all"),
-            Self::ShortId(_) => Some("of an id, write 8 characters or more"),
-            Self::NoName(_) => Some("it is pinned, and goes with `virtletctl image unpin`"),
-            Self::NoFile { cause, .. } => cause.advice(),
-            Self::Refused { cause: imagestore::Refusal::NotQcow2 { .. }, .. } => {
-                Some("if it is a raw disk, say so with --format raw")
-            }
-            Self::Refused {
-                cause: imagestore::Refusal::Compressed { by: "gzip" | "xz" | "zstd" | "bzip2" }, ..
-            } => Some("for this command only: a pull unpacks it, and judges what is in it"),
-            Self::Layered { .. } => Some(
-                "flatten it with `qemu-img convert`, or have layers taken by `images.layered` or \
-                 `virtletctl image pull`, as --layered assumes",
-            ),
-            Self::Twice { .. } => Some("leave one of them out"),
-            Self::LeftBehind { .. } => Some("remove it with `virtletctl rm -f`"),
-            _ => None,
-        }
-    }
 }
 
 /// What a command comes to that goes on after an error: fine if there was none.
@@ -530,44 +473,5 @@ impl fmt::Display for Line<'_> {
             Some(advice) => write!(f, "; {advice}"),
             None => Ok(()),
         }
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_line_says_what_why_and_what_to_do() {
-        let call = |status| CtlError::Call { action: "pull image `x`".into(), cause: Refusal(status) };
-        let lines: Vec<String> = [
-            CtlError::Connect { socket: "/run/x.sock".into(), cause: io::ErrorKind::NotFound.into() },
-            CtlError::Connect { socket: "/run/x.sock".into(), cause: io::ErrorKind::PermissionDenied.into() },
-            call(Status::not_found("gone\n\u{1b}[31m")),
-            call(Status::new(Code::Internal, "")),
-            call(Status::unimplemented("")),
-            CtlError::Command(EndError::Lost(None)),
-            CtlError::Session(EndError::Lost(None)),
-            CtlError::Ambiguous { text: "a".into(), found: vec!["b".into(), "c\u{1b}".into()] },
-            CtlError::LeftBehind {
-                pod: "web".into(),
-                first: Box::new(call(Status::internal("no"))),
-                undo: Box::new(CtlError::Deadline { action: "stop".into(), deadline: Duration::from_secs(3) }),
-            },
-        ]
-        .iter()
-        .map(|error| Line(error).to_string())
-        .collect();
-        insta::assert_snapshot!(lines.join("\n"), @r"
-        failed to connect to controld at `/run/x.sock`: entity not found; is controld running? --socket says where
-        failed to connect to controld at `/run/x.sock`: permission denied; are you root? the socket is for root only
-        failed to pull image `x`: gone\n\u{1b}[31m
-        failed to pull image `x`: Internal error
-        failed to pull image `x`: Operation is not implemented or not supported; is that the socket of a controld of this version?
-        failed to run the command: connection to the streaming server was lost; did controld restart? the command was killed with it; see `journalctl -u controld`
-        session with the console failed: connection to the streaming server was lost; did controld restart? the machine runs on; see `journalctl -u controld`
-        `a` is more than one: b, c\u{1b}; write NAMESPACE/NAME, or more of an id
-        failed to pull image `x`: no; and `web` could not be removed again: failed to stop: no answer within 3 s; remove it with `virtletctl rm -f`
-        ");
     }
 }

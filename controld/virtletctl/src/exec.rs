@@ -14,6 +14,7 @@ use self::first::First;
 use super::client::Client;
 use super::error::CtlError;
 use super::find::Node;
+use super::tell::tell_line;
 use super::terminal::{self, Raw, Signals};
 use super::{cli, wait};
 
@@ -35,7 +36,7 @@ pub(super) async fn run(client: &Client, wanted: cli::Exec, out: &mut (dyn Write
     let is_terminal = stdin.is_terminal();
     let tty = wanted.tty && (is_terminal || !wanted.stdin);
     if tty != wanted.tty {
-        tell("no terminal for the command: the input is none");
+        tell_line("no terminal for the command: the input is none");
     }
     let options = Options { stdin: wanted.stdin, stdout: true, stderr: !tty, tty };
     let request = ExecRequest {
@@ -117,11 +118,6 @@ async fn to_its_end(
 
 fn done(code: u8) -> Result<(), CtlError> {
     if code == 0 { Ok(()) } else { Err(CtlError::Exited(code)) }
-}
-
-/// What goes wrong with it is no reason to stop.
-fn tell(text: &str) {
-    let _ = writeln!(io::stderr(), "{text}");
 }
 
 #[cfg(test)]

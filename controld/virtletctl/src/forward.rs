@@ -19,6 +19,7 @@ use super::client::Client;
 use super::error::CtlError;
 use super::find::Node;
 use super::interrupt::Interrupt;
+use super::tell::tell_line;
 use super::text::shown;
 
 /// Connections at a time; the server has a limit of its own.
@@ -84,7 +85,7 @@ async fn accept(listener: TcpListener, session: Arc<Forward>, port: u16) {
                     connections.spawn(carry(stream, session.clone(), port));
                 }
                 Err(error) => {
-                    tell(&format!("connection not accepted: {error}"));
+                    tell_line(&format!("connection not accepted: {error}"));
                     tokio::time::sleep(ACCEPT_BACKOFF).await;
                 }
             },
@@ -97,11 +98,11 @@ async fn accept(listener: TcpListener, session: Arc<Forward>, port: u16) {
 async fn carry(stream: TcpStream, session: Arc<Forward>, port: u16) {
     let (read, write, reason) = match session.open(port).await {
         Ok(forwarded) => forwarded.split(),
-        Err(error) => return tell(&format!("no connection to port {port}: {error}")),
+        Err(error) => return tell_line(&format!("no connection to port {port}: {error}")),
     };
     copy_both(stream, read, write).await;
     if let Some(why) = reason.why_failed().await {
-        tell(&shown(&why));
+        tell_line(&shown(&why));
     }
 }
 
@@ -161,11 +162,6 @@ async fn copy_down(read: &mut ReadHalf, to_us: &mut OwnedWriteHalf) -> Down {
             Err(_) => return Down::Cut,
         }
     }
-}
-
-/// What goes wrong with it is no reason to stop.
-fn tell(text: &str) {
-    let _ = writeln!(std::io::stderr(), "{text}");
 }
 
 #[cfg(test)]

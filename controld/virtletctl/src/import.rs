@@ -18,8 +18,9 @@ use super::cli;
 use super::client::Client;
 use super::error::CtlError;
 use super::interrupt::Interrupt;
+use super::pull::manner;
 use super::pull::teller::Teller;
-use super::pull::{manner, tell};
+use super::tell::tell;
 
 /// What stands for the standard input.
 const STDIN: &str = "-";

@@ -2,8 +2,8 @@
 
 use std::io::Write;
 
-use imagestore::{Compression, DiskFormat, InspectError, InspectOptions, Qcow2Summary, Summary, inspect_path};
 use serde_json::json;
+use vmimage::inspect::{Compression, DiskFormat, InspectError, InspectOptions, Qcow2Summary, Summary, inspect_path};
 
 use super::cli::{Format, Inspect};
 use super::error::CtlError;

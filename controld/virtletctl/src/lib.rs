@@ -53,6 +53,7 @@ mod ssh;
 mod start;
 mod stats;
 mod stop;
+mod tell;
 mod template;
 mod terminal;
 mod text;

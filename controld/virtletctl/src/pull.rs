@@ -12,6 +12,7 @@ use super::cli::Progress;
 use super::client::Client;
 use super::error::CtlError;
 use super::interrupt::Interrupt;
+use super::tell::tell;
 
 mod meter;
 pub(super) mod teller;
@@ -76,13 +77,5 @@ async fn watch(
             Some(None) => {}
             None => return Err(CtlError::Answer { action: "pull the image".into(), lacks: "result" }),
         }
-    }
-}
-
-/// Says something beside the result. What goes wrong with that is no reason to stop.
-pub(super) fn tell(text: &str) {
-    if !text.is_empty() {
-        let mut stderr = io::stderr();
-        let _ = stderr.write_all(text.as_bytes()).and_then(|()| stderr.flush());
     }
 }

@@ -8,9 +8,8 @@
 
 use std::path::{Path, PathBuf};
 
-use imagestore::ImageRef;
-use imagestore::provider::given_url;
 use proto::images::{ImportHead, PullWithProgressRequest};
+use vmimage::name::{ImageRef, given_url};
 
 use super::client::Client;
 use super::error::CtlError;
@@ -42,13 +41,10 @@ impl Source {
             let path = PathBuf::from(text);
             return Ok(Self::File { name: name_of(&path).map_err(unusable)?, path });
         }
-        let Some((scheme, rest)) = text.split_once("://") else { return Ok(Self::Name(text.to_owned())) };
-        let url = given_url(text).map_err(unusable)?;
-        let name = match scheme {
-            // What follows is a name already, but for a login.
-            "oci" | "docker" => without_login(rest),
-            _ => ImageRef::of_url(&url).map_err(unusable)?.to_string(),
-        };
+        if !text.contains("://") {
+            return Ok(Self::Name(text.to_owned()));
+        }
+        let name = given_url(text).and_then(|url| ImageRef::of_url(&url)).map_err(unusable)?.to_string();
         Ok(Self::Url { url: text.to_owned(), name })
     }
 
@@ -77,13 +73,6 @@ impl Source {
             PullWithProgressRequest { name, url, handler: handler.to_owned(), ..PullWithProgressRequest::default() };
         pull::run(client, request, cli::Progress::Auto, interrupt).await.map(drop)
     }
-}
-
-/// What is behind `://` without user and password.
-fn without_login(rest: &str) -> String {
-    let (authority, path) = rest.split_at_checked(rest.find('/').unwrap_or(rest.len())).unwrap_or((rest, ""));
-    let host = authority.rsplit_once('@').map_or(authority, |(_, host)| host);
-    format!("{host}{path}")
 }
 
 /// What the image of a file is called if nobody says.
@@ -128,6 +117,8 @@ mod tests {
             ("file:///etc/passwd", "`file:///etc/passwd` cannot be asked for an image: scheme `file` is not one of"),
             ("ftp://h/x", "`ftp://h/x` cannot be asked for an image: scheme `ftp`"),
             ("https://", "`https://` cannot be asked for an image: not a URL"),
+            ("oci://quay.io", "`oci://quay.io` cannot be asked for an image: "),
+            ("oci://quay.io/A/b", "`oci://quay.io/A/b` cannot be asked for an image: "),
             ("://x", "`://x` cannot be asked for an image: not a URL"),
         ] {
             let error = Source::of(text).expect_err(text);

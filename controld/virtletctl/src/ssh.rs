@@ -4,7 +4,6 @@
 //! pod that is given the address later is not taken for it.
 
 use std::ffi::OsString;
-use std::io::{self, Write as _};
 use std::net::IpAddr;
 use std::os::unix::process::CommandExt as _;
 use std::path::PathBuf;
@@ -15,6 +14,7 @@ use super::client::Client;
 use super::error::CtlError;
 use super::find::Node;
 use super::ready::{self, Guest};
+use super::tell::tell_line;
 use super::{cli, login};
 
 /// Where host keys are kept; `ssh` puts the home directory in.
@@ -49,7 +49,7 @@ pub(super) async fn run(client: &Client, wanted: &cli::Ssh) -> Result<(), CtlErr
     // An option of ssh's may say it, too.
     let chosen = said.or_else(|| login::user(image?).filter(|_| !wanted.says("user")));
     if let Some(chosen) = chosen.filter(|_| said.is_none()) {
-        tell(&format!("logging in as {chosen}, the user of such images; USER@{text} says another"));
+        tell_line(&format!("logging in as {chosen}, the user of such images; USER@{text} says another"));
     }
     let identity = login::identity(&pod.sandbox).filter(|_| wanted.identity_files.is_empty());
     let (name, uid) = (pod.name(), pod.sandbox.metadata.clone().unwrap_or_default().uid);
@@ -62,11 +62,6 @@ pub(super) async fn run(client: &Client, wanted: &cli::Ssh) -> Result<(), CtlErr
     let login = Login { user: chosen, identity, address, uid: &uid };
     let failed = Command::new("ssh").args(args(wanted, &login)).exec();
     Err(CtlError::NoSsh(failed))
-}
-
-/// What goes wrong with it is no reason to stop.
-fn tell(text: &str) {
-    let _ = writeln!(io::stderr(), "{text}");
 }
 
 impl cli::Ssh {

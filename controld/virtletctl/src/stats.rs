@@ -11,6 +11,7 @@ use super::cli::{Form, Scope, Stats, Top, Within};
 use super::client::Client;
 use super::error::{CtlError, Line, none_of};
 use super::find::Node;
+use super::tell::tell;
 use super::text::{shown, size, table};
 use super::{document, ps};
 
@@ -109,8 +110,7 @@ async fn stats_of(
             told.clear();
         }
         told.extend(failed.drain(..).map(|error| format!("{}\n", Line(&error))));
-        // What goes wrong with it is no reason to stop.
-        let _ = io::stderr().write_all(told.as_bytes());
+        tell(&told);
         before = now;
     }
     Ok(())

@@ -8,7 +8,7 @@
 //! before the first frame, and binding an idle socket costs 0.03 ms instead of 15. Closing one waits 10 to 16 ms for
 //! the kernel's readers; hence [`PacketSocket::close_off_reactor`].
 
-#![expect(unsafe_code, reason = "setsockopt and bind of packet sockets, which nix does not have")]
+#![expect(unsafe_code, reason = "an option of packet sockets and bind, which neither nix nor socket2 has")]
 
 use std::io;
 use std::mem::size_of;
@@ -16,6 +16,7 @@ use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 
 use nix::errno::Errno;
 use nix::sys::socket::{AddressFamily, MsgFlags, SockFlag, SockType, recv, send, socket};
+use socket2::{SockFilter, SockRef};
 
 use super::bpf::Program;
 use crate::blocking::aside;
@@ -23,7 +24,7 @@ use common::Ready;
 
 /// What the guest's frames may take of the kernel's memory before they are read, as the kernel counts: a few dozen frames.
 /// The default is 16 times that, for each of a node's guests that floods its server.
-const RECEIVE_BUFFER: i32 = 16 << 10;
+const RECEIVE_BUFFER: usize = 16 << 10;
 
 /// A bound packet socket of one link.
 #[derive(Debug)]
@@ -38,9 +39,9 @@ impl PacketSocket {
         let flags = SockFlag::SOCK_CLOEXEC | SockFlag::SOCK_NONBLOCK;
         let socket = socket(AddressFamily::Packet, SockType::Raw, flags, None)?;
         // Without this it would also hear all that goes to the guest.
-        set_option(&socket, libc::SOL_PACKET, libc::PACKET_IGNORE_OUTGOING, &1_i32)?;
+        ignore_outgoing(&socket)?;
         // The kernel doubles it, for its own books.
-        set_option(&socket, libc::SOL_SOCKET, libc::SO_RCVBUF, &RECEIVE_BUFFER)?;
+        SockRef::from(&socket).set_recv_buffer_size(RECEIVE_BUFFER)?;
         attach_filter(&socket, filter)?;
         bind(&socket, ifindex)?;
         Ok(Self { ready: Ready::register(socket)? })
@@ -76,18 +77,15 @@ impl AsFd for PacketSocket {
 }
 
 pub(super) fn attach_filter(socket: &OwnedFd, filter: &Program) -> io::Result<()> {
-    let mut code: Vec<libc::sock_filter> =
-        filter.instructions().iter().map(|i| libc::sock_filter { code: i.code, jt: i.jt, jf: i.jf, k: i.k }).collect();
-    let len = u16::try_from(code.len()).map_err(|_| Errno::E2BIG)?;
-    // The kernel copies the instructions during the call; `code` outlives it.
-    let program = libc::sock_fprog { len, filter: code.as_mut_ptr() };
-    set_option(socket, libc::SOL_SOCKET, libc::SO_ATTACH_FILTER, &program)
+    let code: Vec<_> = filter.instructions().iter().map(|i| SockFilter::new(i.code, i.jt, i.jf, i.k)).collect();
+    SockRef::from(socket).attach_filter(&code)
 }
 
-fn set_option<T>(socket: &OwnedFd, level: libc::c_int, option: libc::c_int, value: &T) -> io::Result<()> {
-    let len = libc::socklen_t::try_from(size_of::<T>()).map_err(|_| Errno::EINVAL)?;
-    // SAFETY: points to a whole T that outlives the call, on an open descriptor; each option is used with its own type.
-    let result = unsafe { libc::setsockopt(socket.as_raw_fd(), level, option, (&raw const *value).cast(), len) };
+fn ignore_outgoing(socket: &OwnedFd) -> io::Result<()> {
+    let (yes, len) = (1_i32, libc::socklen_t::try_from(size_of::<i32>()).map_err(|_| Errno::EINVAL)?);
+    let (level, option) = (libc::SOL_PACKET, libc::PACKET_IGNORE_OUTGOING);
+    // SAFETY: points to an integer, which is what this option takes, that outlives the call, on an open descriptor.
+    let result = unsafe { libc::setsockopt(socket.as_raw_fd(), level, option, (&raw const yes).cast(), len) };
     Errno::result(result)?;
     Ok(())
 }

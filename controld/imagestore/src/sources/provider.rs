@@ -30,8 +30,8 @@ use std::fmt;
 use futures_util::FutureExt as _;
 use futures_util::future::BoxFuture;
 use url::Url;
+use vmimage::error::printable;
 
-use crate::error::printable;
 use crate::sources::net::{Ask, Opened};
 
 mod checksums;
@@ -68,7 +68,7 @@ pub use hash::{HashAlg, HashError, ImageHash};
 pub use http::Http;
 pub use image::{Covers, Dropped, Encoding, ImageMetadata, Promise, Registered, RemoteImage, Revision, Source, Unpack};
 pub use lago::{Lago, LagoConfig};
-pub use locator::{Locator, given_url};
+pub use locator::Locator;
 pub use oci::{AnyRegistry, LoginConfig, Oci, OciConfig, ReferenceError, TarError, login};
 pub use platform::Platform;
 pub use registry::{Choice, Registry};
@@ -76,7 +76,7 @@ pub use signature::{KeyRing, SignatureError, Verified, verify_clearsigned, verif
 pub use simplestreams::{Simplestreams, SimplestreamsConfig};
 pub use source_url::{ProxyLogin, ProxyUrl, SourceUrl};
 pub(crate) use upload::Uploaded;
-pub use upload::{Feed, IMPORT, Upload};
+pub use upload::{Feed, Upload};
 pub use virt_builder::{Entry, Index, ReposError, Skipped, VirtBuilder, VirtBuilderConfig, parse_index};
 pub use want::Want;
 

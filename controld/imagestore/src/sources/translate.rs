@@ -14,10 +14,10 @@ use std::sync::Arc;
 
 use common::Reason;
 use serde::Deserialize;
+use vmimage::declared::Declared;
+use vmimage::digest::Digest;
+use vmimage::name::ImageName;
 
-use crate::digest::Digest;
-use crate::formats::declared::Declared;
-use crate::sources::name::ImageName;
 use crate::sources::net::Transport;
 use crate::sources::provider::{Locator, Platform};
 

@@ -5,10 +5,10 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use serde::Deserialize;
+use vmimage::convert::ForeignFormat;
+use vmimage::inspect::{DiskFormat, LARGEST_DISK, LARGEST_FILE};
+use vmimage::name::ImageRef;
 
-use crate::formats::convert::ForeignFormat;
-use crate::formats::inspect::{DiskFormat, LARGEST_DISK, LARGEST_FILE};
-use crate::sources::name::ImageRef;
 use crate::sources::net::NetConfig;
 use crate::sources::provider::{Platform, ProviderConfig};
 use crate::sources::translate::{Mappings, Protocol};
@@ -46,7 +46,7 @@ pub struct Config {
     /// What does that; default `/usr/bin/qemu-img`.
     pub qemu_img: PathBuf,
     /// Program that decompresses in a process of its own: it is run as `PROGRAM decompress KIND`, and has
-    /// [`run_decoder`](crate::run_decoder) behind that. Default none: it is done in this process.
+    /// [`run_decoder`](vmimage::decode::run_apart) behind that. Default none: it is done in this process.
     pub decoder: Option<PathBuf>,
     pub limits: Limits,
     /// How servers are spoken to.

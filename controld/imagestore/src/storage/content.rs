@@ -48,8 +48,8 @@ use std::path::PathBuf;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-use crate::digest::ImageId;
-use crate::formats::inspect::DiskFormat;
+use vmimage::digest::ImageId;
+use vmimage::inspect::DiskFormat;
 
 mod collect;
 mod details;
@@ -78,8 +78,8 @@ use disk::Dir;
 pub use disk::DiskError;
 pub(crate) use disk::{Disk, is_regular};
 pub(crate) use grant::Grant;
+pub use index::Image;
 use index::Index;
-pub use index::{Image, MIN_PREFIX};
 pub(crate) use index::{Known, MAX_CHAIN};
 pub(crate) use key::{Handler, Key};
 pub(crate) use layers::Misfit;

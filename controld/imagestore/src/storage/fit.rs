@@ -6,7 +6,8 @@
 
 use std::collections::BTreeSet;
 
-use crate::formats::inspect::DiskFormat;
+use vmimage::inspect::DiskFormat;
+
 use crate::sources::translate::is_led_by;
 use crate::storage::content::Origin;
 

@@ -25,10 +25,10 @@ use std::time::Duration;
 
 use tokio::sync::{mpsc, oneshot};
 use tokio::time::timeout;
+use vmimage::decode::{Compression, Decompressor, Keeper};
+use vmimage::digest::Algorithm;
+use vmimage::inspect::{HEAD, Refusal};
 
-use crate::digest::Algorithm;
-use crate::formats::decode::{Compression, Decompressor, Keeper};
-use crate::formats::inspect::{HEAD, Refusal};
 use crate::sources::provider::{HashAlg, Promise, Unpack};
 use crate::storage::content::{Part, Received};
 

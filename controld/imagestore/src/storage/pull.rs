@@ -23,11 +23,11 @@ use std::sync::Arc;
 
 use common::off_reactor;
 use tokio::sync::watch;
+use vmimage::convert::{Converter, ForeignFormat};
+use vmimage::declared::Declared;
+use vmimage::decode::Decompressor;
+use vmimage::inspect::Policy;
 
-use crate::formats::convert::{Converter, ForeignFormat};
-use crate::formats::declared::Declared;
-use crate::formats::decode::Decompressor;
-use crate::formats::inspect::Policy;
 use crate::sources::net::Validators;
 use crate::sources::provider::{Choice, Promise, Registry};
 use crate::sources::translate::Translator;

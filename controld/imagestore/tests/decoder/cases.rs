@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use common::Chain;
-use imagestore::{Config, ErrorKind, PullError, Store};
+use imagestore::{Config, PullError, Store};
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 use rand::{RngCore as _, SeedableRng as _};
@@ -15,6 +15,8 @@ use tempfile::TempDir;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::TcpListener;
 use tokio::time::{interval, timeout};
+use vmimage::decode::{Compression, compress};
+use vmimage::error::ErrorKind;
 
 pub(crate) const ALL: &[(&str, fn())] = &[
     ("every_compression_comes_out_as_it_went_in", every_compression_comes_out_as_it_went_in),
@@ -81,36 +83,21 @@ fn disk(seed: u64) -> Vec<u8> {
     bytes
 }
 
-fn compress(kind: &str, bytes: &[u8]) -> Vec<u8> {
-    let out = Vec::new();
+fn compressed(kind: &str, bytes: &[u8]) -> Vec<u8> {
     match kind {
-        "gzip" => {
-            let mut encoder = flate2::write::GzEncoder::new(out, flate2::Compression::fast());
-            encoder.write_all(bytes).expect("written");
-            encoder.finish()
-        }
-        "xz" => {
+        "gzip" => compress(Compression::Gzip, bytes),
+        "zstd" => compress(Compression::Zstd, bytes),
+        "bzip2" => compress(Compression::Bzip2, bytes),
+        _ => {
             // Several blocks: the decoder has threads.
             let check = liblzma::stream::Check::Crc64;
             let blocks =
                 liblzma::stream::MtStreamBuilder::new().threads(2).block_size(1 << 20).preset(0).check(check).encoder();
-            let mut encoder = liblzma::write::XzEncoder::new_stream(out, blocks.expect("an encoder"));
+            let mut encoder = liblzma::write::XzEncoder::new_stream(Vec::new(), blocks.expect("an encoder"));
             encoder.write_all(bytes).expect("written");
-            encoder.finish()
-        }
-        "zstd" => {
-            let mut encoder = zstd::stream::write::Encoder::new(out, 1).expect("an encoder");
-            encoder.include_checksum(true).expect("set");
-            encoder.write_all(bytes).expect("written");
-            encoder.finish()
-        }
-        _ => {
-            let mut encoder = bzip2::write::BzEncoder::new(out, bzip2::Compression::fast());
-            encoder.write_all(bytes).expect("written");
-            encoder.finish()
+            encoder.finish().expect("finished")
         }
     }
-    .expect("finished")
 }
 
 fn every_compression_comes_out_as_it_went_in() {
@@ -118,7 +105,7 @@ fn every_compression_comes_out_as_it_went_in() {
     block_on(async {
         for (seed, kind) in (10..).zip(KINDS) {
             let bytes = disk(seed);
-            let path = rig.pull_bytes(kind, &compress(kind, &bytes)).await.expect("pulled");
+            let path = rig.pull_bytes(kind, &compressed(kind, &bytes)).await.expect("pulled");
             assert!(fs::read(path).expect("read") == bytes, "{kind}");
         }
     });
@@ -129,7 +116,7 @@ fn broken_streams_are_told_by_what_is_wrong() {
     let rig = Rig::new();
     block_on(async {
         for kind in KINDS {
-            let sound = compress(kind, &disk(9));
+            let sound = compressed(kind, &disk(9));
             let mut flipped = sound.clone();
             let middle = flipped.len() / 2;
             flipped[middle] ^= 0x55;
@@ -157,7 +144,7 @@ fn broken_streams_are_told_by_what_is_wrong() {
 fn a_decoder_that_is_killed_is_one_failed_pull() {
     let rig = Rig::new();
     block_on(async {
-        let url = half(compress("zstd", &disk(3))).await;
+        let url = half(compressed("zstd", &disk(3))).await;
         let pull = rig.pull("killed", &url);
         tokio::pin!(pull);
         tokio::select! {
@@ -170,7 +157,7 @@ fn a_decoder_that_is_killed_is_one_failed_pull() {
         assert_eq!(error.kind(), ErrorKind::Internal, "{text}");
         assert!(text.contains("the process that decompressed a zstd stream died"), "{text}");
         let bytes = disk(4);
-        let path = rig.pull_bytes("next", &compress("zstd", &bytes)).await.expect("pulled");
+        let path = rig.pull_bytes("next", &compressed("zstd", &bytes)).await.expect("pulled");
         assert!(fs::read(path).expect("read") == bytes);
     });
     assert_eq!(decoders(), [0_i32; 0], "none is left");
@@ -179,7 +166,7 @@ fn a_decoder_that_is_killed_is_one_failed_pull() {
 fn a_decoder_that_hangs_goes_with_the_pull() {
     let rig = Rig::new();
     block_on(async {
-        let url = half(compress("gzip", &disk(5))).await;
+        let url = half(compressed("gzip", &disk(5))).await;
         {
             // By reference: `select!` drops what it was given before the other arm runs, and the decoder with it.
             let pull = rig.pull("hanging", &url);
@@ -197,7 +184,7 @@ fn a_decoder_that_hangs_goes_with_the_pull() {
 fn a_program_that_is_no_decoder_is_named() {
     for (program, part) in [("/no/such/decoder", "failed to start decompressing"), ("/bin/true", "died")] {
         let rig = Rig::with(Path::new(program));
-        let error = block_on(rig.pull_bytes("image", &compress("gzip", &disk(6)))).expect_err("refused");
+        let error = block_on(rig.pull_bytes("image", &compressed("gzip", &disk(6)))).expect_err("refused");
         let text = chain(&*error);
         assert!(text.contains(part), "{program}: {text}");
     }

@@ -17,7 +17,7 @@ pub(crate) const ALL: &[(&str, fn())] = &[
 pub(crate) fn attempt(way: &str) -> ExitCode {
     // Neither may be asked for later.
     let parent = getppid();
-    imagestore::confine_decoder().expect("confined");
+    vmimage::decode::confine().expect("confined");
     let tried: io::Result<()> = match way {
         "read a file" => File::open("/etc/passwd").map(drop),
         "make a file" => File::create("/tmp/of-a-decoder").map(drop),

@@ -11,7 +11,7 @@ use std::process::ExitCode;
 fn main() -> ExitCode {
     let words: Vec<String> = std::env::args().skip(1).collect();
     match words.iter().map(String::as_str).collect::<Vec<_>>()[..] {
-        ["decompress", kind] => imagestore::run_decoder(kind),
+        ["decompress", kind] => vmimage::decode::run_apart(kind),
         ["escape", way] => escapes::attempt(way),
         // What `cargo test` passes on is a filter, or of its own harness.
         _ => run(words.iter().find(|word| !word.starts_with('-')).map_or("", String::as_str)),

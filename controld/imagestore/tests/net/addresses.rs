@@ -1,7 +1,7 @@
 //! Where no connection goes, however it is spelt.
 
-use imagestore::ErrorKind;
 use imagestore::net::{Ask, TransportSpec};
+use vmimage::error::ErrorKind;
 
 use crate::asking::{client, client_with, get, text, with};
 use crate::rig::Server;

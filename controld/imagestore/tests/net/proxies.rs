@@ -3,8 +3,8 @@
 use std::collections::BTreeMap;
 use std::net::{Shutdown, SocketAddr, TcpStream};
 
-use imagestore::ErrorKind;
 use imagestore::net::{Ask, EnvProxies, TransportSpec};
+use vmimage::error::ErrorKind;
 
 use crate::asking::{client, client_with, get, text, with};
 use crate::rig::{Call, Server};

@@ -3,13 +3,13 @@
 use std::fs;
 use std::sync::{Arc, Mutex};
 
-use imagestore::ErrorKind;
 use imagestore::net::{Ask, CertificateSpec, TransportSpec};
 use rcgen::{BasicConstraints, CertificateParams, CertifiedIssuer, DnType, IsCa, KeyPair};
 use rustls::pki_types::{PrivateKeyDer, PrivatePkcs8KeyDer};
 use rustls::server::{ClientHello, ResolvesServerCert, WebPkiClientVerifier};
 use rustls::sign::CertifiedKey;
 use rustls::{RootCertStore, ServerConfig};
+use vmimage::error::ErrorKind;
 
 use crate::asking::{client, client_with, get, text, with};
 use crate::rig::Server;

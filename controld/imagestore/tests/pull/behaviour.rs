@@ -5,7 +5,9 @@ use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::os::unix::process::CommandExt;
 use std::process::Command;
 
-use imagestore::{DiskFormat, ErrorKind, Protocol, Store};
+use imagestore::{Protocol, Store};
+use vmimage::error::ErrorKind;
+use vmimage::inspect::DiskFormat;
 
 use crate::rig::{Bed, Server, disk, hex, names, sha512};
 

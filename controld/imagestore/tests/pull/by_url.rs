@@ -1,7 +1,7 @@
 //! Images whose place the caller names.
 
-use imagestore::provider::given_url;
-use imagestore::{ImageRef, PullRequest};
+use imagestore::PullRequest;
+use vmimage::name::{ImageRef, given_url};
 
 use crate::rig::{Bed, Server, chain, disk, hex, names};
 

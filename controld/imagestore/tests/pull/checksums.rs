@@ -2,8 +2,9 @@
 
 use std::sync::{Arc, Mutex};
 
+use imagestore::PullRequest;
 use imagestore::net::Auth;
-use imagestore::{ErrorKind, PullRequest};
+use vmimage::error::ErrorKind;
 
 use crate::rig::{Bed, Call, Server, chain, disk, hex, sha512};
 

@@ -3,8 +3,11 @@
 use std::fs;
 use std::process::Command;
 
-use imagestore::{Declared, DiskFormat, ErrorKind, ForeignFormat};
 use serde_json::json;
+use vmimage::convert::ForeignFormat;
+use vmimage::declared::Declared;
+use vmimage::error::ErrorKind;
+use vmimage::inspect::DiskFormat;
 
 use crate::rig::{Bed, Server, chain, hex, names, sha512};
 

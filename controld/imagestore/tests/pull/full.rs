@@ -4,8 +4,9 @@
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use imagestore::{ErrorKind, Store};
+use imagestore::Store;
 use nix::mount::{MsFlags, mount};
+use vmimage::error::ErrorKind;
 
 use crate::rig::{Bed, Server, disk, hex};
 

@@ -5,7 +5,9 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use imagestore::net::Auth;
-use imagestore::{Config, DiskFormat, ErrorKind, HandlerConfig, Image, Offline, Protocol, PullRequest};
+use imagestore::{Config, HandlerConfig, Image, Offline, Protocol, PullRequest};
+use vmimage::error::ErrorKind;
+use vmimage::inspect::DiskFormat;
 
 use crate::rig::{Bed, Server, chain, disk, hex};
 

@@ -3,7 +3,9 @@
 use std::collections::BTreeSet;
 
 use imagestore::provider::ProviderConfig;
-use imagestore::{Config, DiskFormat, ErrorKind, HandlerConfig, PullRequest};
+use imagestore::{Config, HandlerConfig, PullRequest};
+use vmimage::error::ErrorKind;
+use vmimage::inspect::DiskFormat;
 
 use crate::rig::{Bed, Server, chain, disk, hex};
 

@@ -3,7 +3,7 @@
 use std::fs;
 use std::time::Duration;
 
-use imagestore::ErrorKind;
+use vmimage::error::ErrorKind;
 
 use crate::rig::{Bed, Call, Server, disk};
 
@@ -406,7 +406,7 @@ async fn raw_disks_are_taken_only_with_leave() {
     let server = Server::plain(|call| call.ok(&[7; 1024]));
     let bed = Bed::with(&server.url("/x"), |config| config.allow_raw = true);
     let image = bed.pull().await.expect("pulled");
-    assert_eq!((image.format, image.virtual_size), (imagestore::DiskFormat::Raw, 1024));
+    assert_eq!((image.format, image.virtual_size), (vmimage::inspect::DiskFormat::Raw, 1024));
     let odd = Server::plain(|call| call.ok(&[7; 1000]));
     bed.translate(&odd.url("/x"));
     let (kind, error) = bed.pull().await.expect_err("no whole sectors");

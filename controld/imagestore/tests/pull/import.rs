@@ -4,7 +4,10 @@ use std::collections::BTreeSet;
 use std::time::Duration;
 
 use bytes::Bytes;
-use imagestore::{Declared, DiskFormat, ErrorKind, Image, Offline, PullError, PullRequest, Upload};
+use imagestore::{Image, Offline, PullError, PullRequest, Upload};
+use vmimage::declared::Declared;
+use vmimage::error::ErrorKind;
+use vmimage::inspect::DiskFormat;
 
 use crate::rig::{Bed, chain, disk, hex};
 

@@ -5,8 +5,10 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use imagestore::provider::ProviderConfig;
-use imagestore::{Config, ErrorKind, GcOptions, Image, ImageId, Layers, Offline, PullRequest};
+use imagestore::{Config, GcOptions, Image, Layers, Offline, PullRequest};
 use serde_json::json;
+use vmimage::digest::ImageId;
+use vmimage::error::ErrorKind;
 
 use crate::rig::{Bed, Server, chain, disk, hex, names, sha512};
 
@@ -504,7 +506,7 @@ async fn a_lost_file_below_is_missed_and_comes_back() {
     let (_lago, bed) = Lago::with(&[("base", base.clone(), None), ("top", top, None)]);
     pull(&bed, "top:1").await.expect("pulled");
     let id: ImageId =
-        format!("sha256:{}", hex(&base)).parse::<imagestore::Digest>().expect("a digest").to_id().expect("an id");
+        format!("sha256:{}", hex(&base)).parse::<vmimage::digest::Digest>().expect("a digest").to_id().expect("an id");
     std::fs::remove_file(bed.images().join("data").join(id.hex())).expect("removed");
     let bed = bed.reopened();
     assert_eq!(bed.store.usable("top:1", "").expect_err("incomplete").kind(), ErrorKind::Incomplete);

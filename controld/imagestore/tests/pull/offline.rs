@@ -3,7 +3,8 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-use imagestore::{ErrorKind, Offline};
+use imagestore::Offline;
+use vmimage::error::ErrorKind;
 
 use crate::rig::{Bed, Server, chain, disk, hex};
 

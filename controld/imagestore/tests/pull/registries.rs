@@ -4,8 +4,9 @@ use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex};
 
 use imagestore::net::Auth;
-use imagestore::{ErrorKind, Image, PullRequest};
+use imagestore::{Image, PullRequest};
 use serde_json::json;
+use vmimage::error::ErrorKind;
 
 use crate::rig::{Bed, Call, Server, chain, disk, hex};
 

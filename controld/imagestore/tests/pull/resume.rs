@@ -8,7 +8,9 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use imagestore::{Config, ErrorKind, PullRequest, Store};
+use imagestore::{Config, PullRequest, Store};
+use vmimage::decode::{Compression, compress};
+use vmimage::error::ErrorKind;
 
 use crate::rig::{Bed, Call, Server, disk, eventually, hex, names};
 use crate::together::Gate;
@@ -94,7 +96,7 @@ async fn a_connection_that_breaks_is_replaced() {
 #[tokio::test]
 async fn a_compressed_image_goes_on_too() {
     let image = disk(1, MEBIBYTE);
-    let hosted = zstd::encode_all(&image[..], 1).expect("compressed");
+    let hosted = compress(Compression::Zstd, &image);
     let server = breaking(hosted.clone(), "\"a\"", vec![hosted.len() / 2, hosted.len() - 1]);
     let bed = Bed::new(&server.url("/x"));
     assert_eq!(bed.pull().await.expect("pulled").id.hex(), hex(&image));
@@ -566,32 +568,24 @@ async fn a_server_that_does_not_go_on_as_it_must_costs_one_attempt() {
 #[tokio::test]
 async fn compressed_images_are_stored_decompressed() {
     let image = disk(1, 300_000);
-    let mut gzip = flate2::write::GzEncoder::new(Vec::new(), flate2::Compression::fast());
-    gzip.write_all(&image).expect("written");
-    let mut bzip2 = bzip2::write::BzEncoder::new(Vec::new(), bzip2::Compression::fast());
-    bzip2.write_all(&image).expect("written");
-    let mut xz = liblzma::write::XzEncoder::new(Vec::new(), 1);
-    xz.write_all(&image).expect("written");
-    let zstd = zstd::encode_all(&image[..], 1).expect("compressed");
-    let (gzip, bzip2, xz) = (gzip.finish().expect("done"), bzip2.finish().expect("done"), xz.finish().expect("done"));
-    for (what, hosted) in [("gzip", &gzip), ("bzip2", &bzip2), ("xz", &xz), ("zstd", &zstd)] {
-        let body = hosted.clone();
+    for by in [Compression::Gzip, Compression::Bzip2, Compression::Xz, Compression::Zstd] {
+        let (what, body) = (by.to_string(), compress(by, &image));
         let server = Server::plain(move |call| {
             let whole = &body[..];
             match call.path() {
                 "/cut" => call.ok(&whole[..whole.len() - 5]),
                 "/junk" => call.ok(&[whole, b"junk"].concat()),
-                "/twice" => call.ok(&zstd::encode_all(whole, 1).expect("compressed")),
+                "/twice" => call.ok(&compress(Compression::Zstd, whole)),
                 _ => call.ok(whole),
             }
         });
         // Neither names nor headers say that it is compressed.
         let bed = Bed::new(&server.url("/image.qcow2"));
-        let pulled = bed.pull().await.expect(what);
+        let pulled = bed.pull().await.expect(&what);
         assert_eq!(pulled.id.hex(), hex(&image), "{what}");
         for (path, text) in [("/cut", "cut off"), ("/junk", "failed to decompress"), ("/twice", "compressed by")] {
             bed.translate(&server.url(path));
-            let (kind, error) = bed.pull().await.expect_err(what);
+            let (kind, error) = bed.pull().await.expect_err(&what);
             assert!(kind == ErrorKind::Refused && error.contains(text), "{what}{path}: {error}");
         }
         assert_eq!(bed.store.get("img", "").expect("a handler"), Some(pulled), "the old one stays");

@@ -239,7 +239,7 @@ impl Bed {
     }
 
     /// Pulls `img`. The error comes as one line, as a log would have it.
-    pub(crate) async fn pull(&self) -> Result<imagestore::Image, (imagestore::ErrorKind, String)> {
+    pub(crate) async fn pull(&self) -> Result<imagestore::Image, (vmimage::error::ErrorKind, String)> {
         self.store.pull("img").await.map_err(|error| (error.kind(), chain(&*error)))
     }
 

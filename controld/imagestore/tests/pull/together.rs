@@ -3,7 +3,8 @@
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, Condvar, Mutex};
 
-use imagestore::{ErrorKind, Progress};
+use imagestore::Progress;
+use vmimage::error::ErrorKind;
 
 use crate::rig::{Bed, Server, disk, eventually, names};
 

@@ -5,8 +5,10 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 use imagestore::net::{Ask, Opened, Resume, Transport};
 use imagestore::provider::{Covers, Glance, Provider as _, ProviderError};
-use imagestore::{Declared, ErrorKind, ForeignFormat};
 use serde_json::{Value, json};
+use vmimage::convert::ForeignFormat;
+use vmimage::declared::Declared;
+use vmimage::error::ErrorKind;
 
 use crate::rig::{
     Asked, Reply, Server, bytes, chain, client, found, is_absent, locator, refused, want, want_with_login,

@@ -2,10 +2,10 @@
 
 use std::sync::Arc;
 
-use imagestore::ErrorKind;
 use imagestore::net::{Ask, Opened, Transport};
 use imagestore::provider::{Covers, Lago, LocalFiles, Platform, Provider as _, ProviderError, Source};
 use serde_json::{Value, json};
+use vmimage::error::ErrorKind;
 
 use crate::rig::{Files, Reply, Server, bytes, chain, client, found, is_absent, locator, refused, want};
 

@@ -5,11 +5,11 @@ use std::io::{Read as _, Write as _};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-use imagestore::ErrorKind;
 use imagestore::net::{Ask, Auth, Transport};
 use imagestore::provider::{Covers, Oci, OciConfig, Provider as _, ProviderError, RemoteImage, Want, login};
 use serde_json::{Value, json};
 use sha2::{Digest as _, Sha256};
+use vmimage::error::ErrorKind;
 
 use crate::rig::{Asked, Reply, Server, bytes, chain, client, locator, want};
 
@@ -598,7 +598,7 @@ async fn passwords_and_registry_tokens_are_sent_as_they_are_wanted() {
     ] {
         let url = format!("oci://{}/vms/fedora", host(&server));
         let error = provider.resolve(&locator(&url), &with_login(wrong.expect("a login"))).await.expect_err("refused");
-        assert_eq!(error.kind(), imagestore::ErrorKind::Denied, "{error}");
+        assert_eq!(error.kind(), vmimage::error::ErrorKind::Denied, "{error}");
     }
     assert!(
         server

@@ -7,10 +7,10 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 
 use common::Chain;
-use imagestore::ErrorKind;
 use imagestore::net::{Artifact, Ask, Auth, Client, NetConfig, NetPolicy, Opened, Transport};
 use imagestore::provider::{Locator, Platform, Provider, ProviderError, RemoteImage, Want};
 use url::Url;
+use vmimage::error::ErrorKind;
 
 /// A request as it came.
 #[derive(Debug, Clone, Default)]

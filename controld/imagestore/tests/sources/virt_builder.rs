@@ -4,12 +4,14 @@ use std::path::Path;
 
 use imagestore::net::{Ask, Transport};
 use imagestore::provider::{Covers, Provider as _, ProviderError, Revision, VirtBuilder, VirtBuilderConfig};
-use imagestore::{Declared, DiskFormat, ForeignFormat};
 use pgp::composed::{ArmorOptions, CleartextSignedMessage, KeyType, SecretKeyParamsBuilder, SignedSecretKey};
 use pgp::types::{KeyDetails as _, Password};
 use rand::rngs::OsRng;
 use serde_json::{Value, json};
 use sha2::{Digest as _, Sha512};
+use vmimage::convert::ForeignFormat;
+use vmimage::declared::Declared;
+use vmimage::inspect::DiskFormat;
 
 use crate::rig::{Files, Server, bytes, chain, client, found, is_absent, locator, refused, want};
 

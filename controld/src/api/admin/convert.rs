@@ -1,12 +1,13 @@
 //! The store's types and the service's messages.
 
 use imagestore::net::Auth;
-use imagestore::provider::{Dropped, Revision, given_url};
+use imagestore::provider::{Dropped, Revision};
 use imagestore::{
-    Binding, Declared, Details, Found, GcReport, Gone, Layers, Progress, ProviderInfo, PullRequest, Removed, Verdict,
-    Verified,
+    Binding, Details, Found, GcReport, Gone, Layers, Progress, ProviderInfo, PullRequest, Removed, Verdict, Verified,
 };
 use proto::images as wire;
+use vmimage::declared::Declared;
+use vmimage::name::given_url;
 use vmspec::error::{Error, Kind};
 
 use super::optional;

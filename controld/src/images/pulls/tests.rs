@@ -12,7 +12,7 @@ fn image(hex: &str) -> Image {
         repo_digests: vec![],
         size: 1,
         virtual_size: 512,
-        format: imagestore::DiskFormat::Raw,
+        format: vmimage::inspect::DiskFormat::Raw,
         path: "/x".into(),
         user: None,
         provider: None,

@@ -10,7 +10,7 @@ use std::os::unix::ffi::OsStrExt as _;
 use std::os::unix::fs::{MetadataExt as _, OpenOptionsExt as _};
 use std::path::{Path, PathBuf};
 
-use nix::fcntl::{OFlag, OpenHow, ResolveFlag, openat2};
+use nix::fcntl::{OFlag, OpenHow, ResolveFlag, openat2, readlinkat};
 
 use super::super::error::CtlError;
 
@@ -38,7 +38,7 @@ pub(super) fn pack(from: &Path, name: &OsStr, mut to: impl Write) -> Result<Vec<
                 waiting.push((below.join(entry.file_name()), name.join(entry.file_name()), metadata));
             }
         } else if kind.is_symlink() {
-            let target = fs::read_link(&path).map_err(failed("read link", &path))?;
+            let target = tree.link(&below).map_err(failed("read link", &path))?;
             head(&mut to, &name, b'2', &metadata, 0, Some(&target))?;
         } else if kind.is_file() {
             let file = tree.file(&below).map_err(failed("open", &path))?;
@@ -67,8 +67,18 @@ impl Tree {
         if below.as_os_str().is_empty() {
             return self.0.try_clone();
         }
-        let flags = OFlag::O_RDONLY | OFlag::O_NONBLOCK | OFlag::O_CLOEXEC;
-        let how = OpenHow::new().flags(flags).resolve(ResolveFlag::RESOLVE_BENEATH | ResolveFlag::RESOLVE_NO_SYMLINKS);
+        self.open_below(below, OFlag::O_RDONLY | OFlag::O_NONBLOCK)
+    }
+
+    /// Where a link leads to.
+    fn link(&self, below: &Path) -> io::Result<PathBuf> {
+        let link = self.open_below(below, OFlag::O_PATH | OFlag::O_NOFOLLOW)?;
+        Ok(readlinkat(&link, c"")?.into())
+    }
+
+    fn open_below(&self, below: &Path, flags: OFlag) -> io::Result<File> {
+        let how = OpenHow::new().flags(flags | OFlag::O_CLOEXEC);
+        let how = how.resolve(ResolveFlag::RESOLVE_BENEATH | ResolveFlag::RESOLVE_NO_SYMLINKS);
         Ok(File::from(openat2(&self.0, below, how)?))
     }
 

@@ -253,6 +253,19 @@ fn what_is_too_much_or_cut_off_is_refused() {
     // With the entry's own 512, and its name.
     unpack(archive.as_slice(), "f", &to, 2513).expect("as much as may be");
     assert!(matches!(unpack(archive.as_slice(), "f", &to, 2512), Err(CtlError::TooMuch { limit: 2512 })));
+    // What is in front of an entry counts: here a header of 600 bytes, in two blocks, with one of its own.
+    let mut ahead = forged("f");
+    let (record, end) = (format!("600 comment={}\n", "c".repeat(600 - 13)), vec![0; 424]);
+    let mut header: [u8; 512] = ahead[..512].try_into().expect("a block");
+    header[156] = b'x';
+    header[124..136].copy_from_slice(format!("{:011o}\0", record.len()).as_bytes());
+    header[148..156].fill(b' ');
+    let sum: u32 = header.iter().copied().map(u32::from).sum();
+    header[148..156].copy_from_slice(format!("{sum:06o}\0 ").as_bytes());
+    ahead.splice(..0, [&header[..], record.as_bytes(), &end].concat());
+    let costs = 512 + 600 + 512 + "f".len() as u64 + "hostile".len() as u64;
+    unpack(ahead.as_slice(), "f", &to, costs).expect("as much as may be");
+    assert!(matches!(unpack(ahead.as_slice(), "f", &to, costs - 1), Err(CtlError::TooMuch { .. })));
     for cut in [100, 512, 1000, 2511] {
         let error = unpack(&archive[..cut], "f", &to, LIMIT).expect_err("cut");
         assert!(common::Chain(&error).to_string().contains("cut off"), "{cut}: {error:?}");

@@ -11,9 +11,9 @@ use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
 
-use imagestore::tar::{Data, Entry, Kind, Tar};
 use nix::fcntl::{OFlag, OpenHow, ResolveFlag, openat, openat2};
 use nix::sys::stat::{Mode, mkdirat};
+use vmimage::tar::{Data, Entry, Kind, Tar};
 
 use super::super::error::CtlError;
 use super::asked::{Asked, text};
@@ -43,8 +43,10 @@ pub(super) fn unpack(archive: impl Read, name: &str, to: &Path, limit: u64) -> R
     let (mut done, mut made) = (Unpacked::default(), Made::default());
     let mut left = limit;
     while let Some(entry) = tar.next_entry().map_err(CtlError::Archive)? {
-        // Files without a byte fill a disk's table of files, and names of links memory.
-        let costs = entry.size.saturating_add(HEADER).saturating_add(entry.path.len() as u64);
+        // Holes are written, too; files without a byte fill a disk's table of files, and names of links memory.
+        let costs = [HEADER, entry.ahead, entry.path.len() as u64]
+            .iter()
+            .fold(entry.size, |sum, part| sum.saturating_add(*part));
         left = left.checked_sub(costs).ok_or(CtlError::TooMuch { limit })?;
         let names = asked.below(&entry.path)?;
         match entry.kind {

@@ -1,8 +1,8 @@
 //! What virtletctl ends with, of each error. The table of it stands in `--help`.
 
-use imagestore::InspectError;
 use streaming::client::EndError;
 use tonic::Code;
+use vmimage::inspect::InspectError;
 
 use super::{CtlError, Refusal};
 

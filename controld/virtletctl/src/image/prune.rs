@@ -8,17 +8,15 @@ use std::io::{self, BufRead as _, IsTerminal as _, Write};
 
 use proto::images::{Image, InspectResponse, Name};
 use tokio::sync::oneshot;
+use vmimage::name::IMPORT;
 
 use super::{bare, names};
 use crate::cli;
 use crate::client::Client;
 use crate::error::{CtlError, none_of};
 use crate::interrupt::Interrupt;
-use crate::pull::tell;
+use crate::tell::tell;
 use crate::text::{ID_SHOWN, shown, size, table};
-
-/// What controld says of an image that was sent to it and that no source has.
-const IMPORT: &str = "import";
 
 /// An image that may go.
 #[derive(Debug, PartialEq, Eq)]

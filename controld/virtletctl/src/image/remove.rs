@@ -3,9 +3,9 @@
 use std::collections::{BTreeSet, HashMap};
 use std::io::Write;
 
-use imagestore::MIN_PREFIX;
 use proto::images::{Binding, Image, Keepers, Removed};
 use serde_json::{Value, json};
+use vmimage::digest::MIN_PREFIX;
 
 use super::{bare, optional, pretty};
 use crate::cli;

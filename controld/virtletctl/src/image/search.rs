@@ -11,7 +11,7 @@ use super::{known, pretty};
 use crate::cli;
 use crate::client::Client;
 use crate::error::CtlError;
-use crate::pull::tell;
+use crate::tell::tell;
 use crate::text::{moment, size, table};
 
 /// What tables of images at providers show.

@@ -9,10 +9,10 @@ use futures_util::FutureExt as _;
 use futures_util::future::BoxFuture;
 use hyper::header::{CONTENT_ENCODING, HeaderMap, HeaderName, TRANSFER_ENCODING};
 use url::Url;
+use vmimage::decode::Compression;
+use vmimage::error::printable;
 
 use super::{Body, FetchError};
-use crate::error::printable;
-use crate::formats::decode::Compression;
 
 /// Bytes by which all compressions can be told: xz has the longest mark.
 const MARK: usize = 6;

@@ -4,7 +4,7 @@ use std::io;
 use std::net::IpAddr;
 use std::time::Duration;
 
-use crate::error::{ErrorKind, in_seconds, of_io};
+use vmimage::error::{ErrorKind, in_seconds, of_io};
 
 /// Why a download failed. No variant shows credentials.
 #[derive(Debug, thiserror::Error)]

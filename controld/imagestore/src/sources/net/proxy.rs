@@ -11,7 +11,7 @@ use hyper::header::HeaderValue;
 use ipnetwork::IpNetwork;
 use url::{Host, Url};
 
-use super::percent::decoded;
+use super::decoded;
 
 /// Why a proxy cannot be used. Shows no credentials.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]

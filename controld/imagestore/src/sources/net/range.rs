@@ -119,7 +119,7 @@ fn part(headers: &HeaderMap, body: Option<u64>, range: &Range) -> Result<Verdict
     let got = headers.get(CONTENT_RANGE);
     let bad = |why| FetchError::Range {
         wanted: format!("{}-{}", range.at, range.until.map_or(String::new(), |until| (until - 1).to_string())),
-        got: got.map_or_else(String::new, |got| crate::error::printable(&String::from_utf8_lossy(got.as_bytes()))),
+        got: got.map_or_else(String::new, |got| vmimage::error::printable(&String::from_utf8_lossy(got.as_bytes()))),
         why,
     };
     let parsed = got.and_then(|got| got.to_str().ok()).and_then(parse_content_range);

@@ -7,10 +7,10 @@ use std::time::Duration;
 use common::Reason;
 use rustls::pki_types::ServerName;
 use sha2::{Digest as _, Sha256};
+use vmimage::digest::hex;
 
 use super::proxy::Proxy;
 use super::tls::{CertificateSpec, Identity};
-use crate::digest::hex;
 
 /// A profile as it is written down. The default is how everybody is spoken to.
 #[derive(Clone, PartialEq, Eq, Default)]

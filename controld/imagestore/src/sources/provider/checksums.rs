@@ -15,9 +15,9 @@
 use common::Reason;
 use hyper::StatusCode;
 use url::Url;
+use vmimage::error::printable;
 
 use super::{Covers, HashAlg, ImageHash, Promise, ProviderError};
-use crate::error::printable;
 use crate::sources::net::{Client, Request, decoded, redacted};
 
 /// Largest list: those of whole mirrors have some hundred KiB.

@@ -15,14 +15,14 @@ use common::Reason;
 use serde::de::{DeserializeOwned, Error as _};
 use serde::{Deserialize, Deserializer};
 use serde_json::{Map, Value};
+use vmimage::decode::Decompressor;
+use vmimage::error::printable;
+use vmimage::name::IMPORT;
 
 use super::{
-    AnyRegistry, Glance, GlanceConfig, Http, IMPORT, Lago, LagoConfig, LocalFiles, Oci, OciConfig, Provider,
-    ProviderError, ProxyLogin, ProxyUrl, Registry, Simplestreams, SimplestreamsConfig, SourceUrl, VirtBuilder,
-    VirtBuilderConfig,
+    AnyRegistry, Glance, GlanceConfig, Http, Lago, LagoConfig, LocalFiles, Oci, OciConfig, Provider, ProviderError,
+    ProxyLogin, ProxyUrl, Registry, Simplestreams, SimplestreamsConfig, SourceUrl, VirtBuilder, VirtBuilderConfig,
 };
-use crate::error::printable;
-use crate::formats::decode::Decompressor;
 use crate::sources::net::{CertificateSpec, Client, Transport, TransportSpec};
 
 mod repos;

@@ -3,8 +3,9 @@
 use std::io;
 use std::path::PathBuf;
 
-use crate::error::{ErrorKind, of_io};
-use crate::formats::decode::DecodeError;
+use vmimage::decode::DecodeError;
+use vmimage::error::{ErrorKind, of_io};
+
 use crate::sources::net::FetchError;
 
 /// Why a provider did not answer.

@@ -20,12 +20,12 @@ use common::Reason;
 use futures_util::FutureExt as _;
 use hyper::StatusCode;
 use url::Url;
+use vmimage::error::printable;
 
 use super::{
     Answer, Caps, HashAlg, ImageHash, ImageMetadata, Locator, Platform, Provider, ProviderError, RemoteImage, Want,
     mirror,
 };
-use crate::error::printable;
 use crate::sources::net::{Ask, Client, FetchError, Opened, Request, Small, Transport};
 
 #[cfg(any(test, feature = "exercise"))]

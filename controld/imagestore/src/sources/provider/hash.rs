@@ -3,8 +3,8 @@
 use std::fmt;
 use std::str::FromStr;
 
-use crate::digest::{Algorithm, Digest, is_hex};
-use crate::error::printable;
+use vmimage::digest::{Algorithm, Digest, is_hex};
+use vmimage::error::printable;
 
 /// Hash algorithms that sources use.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]

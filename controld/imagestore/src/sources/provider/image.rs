@@ -8,10 +8,10 @@ use std::sync::Arc;
 
 use common::Chain;
 use futures_util::FutureExt as _;
+use vmimage::declared::Declared;
+use vmimage::error::printable;
 
 use super::{Answer, ImageHash, Platform, ProviderError};
-use crate::error::printable;
-use crate::formats::declared::Declared;
 use crate::sources::net::{self, Ask, Opened};
 
 /// How the bytes of an artifact are compressed.

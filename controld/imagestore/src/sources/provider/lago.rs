@@ -19,13 +19,13 @@ use futures_util::FutureExt as _;
 use futures_util::future::ready;
 use serde::Deserialize;
 use url::Url;
+use vmimage::error::{ErrorKind, printable};
 
 use super::mirror::{self, Fetched};
 use super::{
     Answer, Caps, Dropped, ImageMetadata, LocalFiles, Locator, Platform, Provider, ProviderError, RemoteImage,
     Revision, Source, SourceUrl, Want,
 };
-use crate::error::{ErrorKind, printable};
 use crate::sources::net::{Ask, Client, FetchError, Opened, Request, Transport, Validators};
 
 #[cfg(any(test, feature = "exercise"))]

@@ -5,31 +5,13 @@ use std::sync::Arc;
 
 use common::Reason;
 use url::Url;
+use vmimage::error::printable;
 
-use crate::error::printable;
 use crate::sources::net::{Transport, redacted};
 
 /// Schemes that rules may use. Whether a provider for each is configured is found out at the pull.
 const SCHEMES: [&str; 9] =
     ["https", "http", "file", "oci", "docker", "glance+http", "glance+https", "virt-builder", "simplestreams"];
-
-/// Those that a caller may name itself. Files of the node are none: who has a file sends it.
-const GIVEN: [&str; 4] = ["https", "http", "oci", "docker"];
-
-/// A place that a caller names itself, in place of rules and providers.
-///
-/// # Errors
-/// If the text is no URL, or one of another scheme.
-pub fn given_url(text: &str) -> Result<Url, Reason> {
-    let url = Url::parse(text).map_err(Reason::because("not a URL"))?;
-    match url.scheme() {
-        scheme if GIVEN.contains(&scheme) => Ok(url),
-        scheme => {
-            let scheme = printable(scheme);
-            Err(Reason::new(format!("scheme `{scheme}` is not one of {}", GIVEN.join(", "))))
-        }
-    }
-}
 
 /// Where an image is, and who said so. Shown without credentials and without the query, which may hold some.
 #[derive(Clone)]

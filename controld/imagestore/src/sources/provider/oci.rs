@@ -19,10 +19,10 @@ use std::sync::{Arc, Mutex, PoisonError};
 use futures_util::FutureExt as _;
 use serde::Deserialize;
 use url::Url;
+use vmimage::decode::Decompressor;
+use vmimage::error::printable;
 
 use super::{Answer, Caps, ImageHash, Locator, Platform, Provider, ProviderError, RemoteImage, Source, Want};
-use crate::error::printable;
-use crate::formats::decode::Decompressor;
 use crate::sources::net::{Ask, Auth, Client, Opened, Transport};
 
 mod any;

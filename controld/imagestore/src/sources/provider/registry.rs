@@ -2,8 +2,9 @@
 
 use std::sync::Arc;
 
+use vmimage::error::printable;
+
 use super::{ImageMetadata, Locator, Platform, Provider, ProviderError, RemoteImage, ReposError, Want};
-use crate::error::printable;
 
 /// Providers in the order in which they are asked.
 #[derive(Debug, Default)]

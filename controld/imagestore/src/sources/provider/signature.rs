@@ -18,9 +18,9 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use pgp::armor::{BlockType, Dearmor};
 use pgp::crypto::hash::HashAlgorithm;
 use pgp::packet::{Packet, PacketParser, Signature, SignatureType, SubpacketData};
+use vmimage::error::printable;
 
 use super::ProviderError;
-use crate::error::printable;
 
 mod keys;
 mod text;

@@ -21,6 +21,8 @@ use common::Reason;
 use futures_util::FutureExt as _;
 use serde::Deserialize;
 use url::Url;
+use vmimage::declared::Declared;
+use vmimage::error::printable;
 
 use super::memory::{Memory, Recalled};
 use super::mirror::{self, Fetched};
@@ -29,8 +31,6 @@ use super::{
     Answer, Caps, Covers, Dropped, ImageHash, ImageMetadata, Platform, Promise, Provider, ProviderError, RemoteImage,
     Revision, SourceUrl, Want, timestamp,
 };
-use crate::error::printable;
-use crate::formats::declared::Declared;
 use crate::sources::net::{self, Ask, Client, Opened, Request, Transport, Validators};
 
 #[cfg(any(test, feature = "exercise"))]

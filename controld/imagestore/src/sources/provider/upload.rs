@@ -14,12 +14,11 @@ use futures_util::FutureExt as _;
 use futures_util::future::{BoxFuture, ready};
 use tokio::sync::mpsc;
 use tokio::time::timeout;
+use vmimage::name::IMPORT;
 
 use super::{Answer, Caps, Provider, ProviderError, RemoteImage};
 use crate::sources::net::{Artifact, Ask, Body, FetchError, Opened, Validators};
 
-/// Its id in records, and in the lists of providers that handlers may be served by.
-pub const IMPORT: &str = "import";
 /// Pieces that may wait for the store, so that its disk holds up the sender.
 const WAITING: usize = 4;
 /// As a server has it that is not told otherwise.

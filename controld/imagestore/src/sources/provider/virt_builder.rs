@@ -19,6 +19,9 @@ use common::Reason;
 use futures_util::FutureExt as _;
 use serde::Deserialize;
 use url::Url;
+use vmimage::convert::ForeignFormat;
+use vmimage::declared::Declared;
+use vmimage::error::printable;
 
 use super::memory::Memory;
 use super::mirror::{self, Fetched};
@@ -27,9 +30,6 @@ use super::{
     Answer, Caps, Covers, Dropped, ImageHash, ImageMetadata, Platform, Promise, Provider, ProviderError, RemoteImage,
     Revision, SourceUrl, Want,
 };
-use crate::error::printable;
-use crate::formats::convert::ForeignFormat;
-use crate::formats::declared::Declared;
 use crate::sources::net::{Ask, Client, Opened, Request, Transport, Validators, redacted};
 
 #[cfg(any(test, feature = "exercise"))]

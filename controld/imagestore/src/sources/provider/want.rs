@@ -1,7 +1,8 @@
 //! What a caller wants beside the name, and whom its credentials are for.
 
+use vmimage::name::Version;
+
 use super::Platform;
-use crate::sources::name::Version;
 use crate::sources::net::Auth;
 
 /// What a caller wants beside the name.

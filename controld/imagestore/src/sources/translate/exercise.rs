@@ -5,11 +5,11 @@ use std::sync::Arc;
 
 use common::Chain;
 use url::Url;
+use vmimage::name::ImageName;
 
 use super::problem::Origin;
 use super::table::{Pattern, RuleTable};
 use super::{Mappings, Protocol, RuleSource, TranslateConfig, Translator, Wanted, file};
-use crate::sources::name::ImageName;
 use crate::sources::provider::Platform;
 
 const NAMES: [&str; 6] =

@@ -27,16 +27,16 @@ use std::sync::Arc;
 
 use common::Reason;
 use serde::Deserialize;
+use vmimage::declared::Declared;
+use vmimage::digest::Digest;
+use vmimage::error::printable;
+use vmimage::name::ImageRef;
 
 use super::platform;
 use super::problem::{MAX_RULES, Notice, Origin, Problem, on_one_line};
 use super::profile::{NoProfile, ProfileDoc, Profiles};
 use super::table::{Pattern, Rejected, Rule, RuleConfig, Target};
 use super::template::Template;
-use crate::digest::Digest;
-use crate::error::printable;
-use crate::formats::declared::Declared;
-use crate::sources::name::ImageRef;
 use crate::sources::net::Transport;
 
 /// Longest regexp, in bytes.

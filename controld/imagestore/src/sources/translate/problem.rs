@@ -6,8 +6,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use common::{Chain, Reason};
-
-use crate::error::printable;
+use vmimage::error::printable;
 
 /// Most rules of one configuration.
 pub(super) const MAX_RULES: usize = 10_000;

@@ -9,13 +9,13 @@ use std::sync::Arc;
 
 use common::Reason;
 use regex::bytes::{Captures, Regex};
+use vmimage::declared::Declared;
+use vmimage::digest::Digest;
+use vmimage::error::printable;
 
 use super::problem::{Origin, on_one_line};
 use super::template::Template;
 use super::{Wanted, platform};
-use crate::digest::Digest;
-use crate::error::printable;
-use crate::formats::declared::Declared;
 use crate::sources::net::Transport;
 use crate::sources::provider::Platform;
 

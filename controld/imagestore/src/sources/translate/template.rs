@@ -13,9 +13,9 @@
 use common::Reason;
 use regex::bytes::{Captures, Regex};
 use url::Url;
+use vmimage::error::printable;
 
 use super::Protocol;
-use crate::error::printable;
 use crate::sources::provider::{Locator, Platform};
 
 /// A property of the platform that it does not have.

@@ -5,11 +5,11 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use common::Chain;
+use vmimage::declared::Declared;
+use vmimage::inspect::DiskFormat;
 
 use super::source::RuleSource;
 use super::*;
-use crate::formats::declared::Declared;
-use crate::formats::inspect::DiskFormat;
 use crate::sources::provider::Platform;
 
 mod catalogue;

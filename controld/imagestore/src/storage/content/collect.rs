@@ -12,12 +12,13 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs::File;
 
+use vmimage::digest::ImageId;
+
 use super::disk::{is_regular, is_sound};
 use super::index::Entry;
 use super::links::{link_name, record_name};
 use super::record::{ImageRecord, parse};
 use super::{ContentStore, DiskError, Handler, Key, Partials, Step, allocated, free, meta_name, reserve};
-use crate::digest::ImageId;
 
 /// Start of the names of images on their way out.
 pub(super) const RETIRED: &str = ".gc-";

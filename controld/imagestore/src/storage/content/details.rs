@@ -1,7 +1,8 @@
 //! All that is known of an image, as `virtletctl image inspect` shows it.
 
+use vmimage::digest::ImageId;
+
 use super::{ContentStore, Handler, Image};
-use crate::digest::ImageId;
 
 /// All that is known of an image.
 #[derive(Debug, Clone, PartialEq, Eq)]

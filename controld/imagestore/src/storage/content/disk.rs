@@ -19,9 +19,9 @@ use nix::errno::Errno;
 use nix::fcntl::{AtFlags, Flock, FlockArg, OFlag, OpenHow, ResolveFlag, open, openat, openat2, readlinkat, renameat};
 use nix::sys::stat::{FileStat, Mode, SFlag, fchmod, fstat, fstatat, mkdirat};
 use nix::unistd::{Gid, UnlinkatFlags, fchown, fsync, geteuid, symlinkat, unlinkat};
+use vmimage::error::{ErrorKind, of_errno};
 
 use super::key::Handler;
-use crate::error::{ErrorKind, of_errno};
 
 /// Start of names that are only there until they are renamed.
 pub(crate) const TMP: &str = ".tmp-";

@@ -2,8 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 use sha2::{Digest as _, Sha256};
-
-use crate::digest::hex;
+use vmimage::digest::hex;
 
 /// That an image was given to somebody. Who that was cannot be read from it, but compared with.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]

@@ -7,16 +7,15 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
 use std::sync::Arc;
 
+use vmimage::digest::ImageId;
+use vmimage::inspect::DiskFormat;
+use vmimage::name::ImageRef;
+
 use super::PINNED;
 use super::key::{Handler, Key};
 use super::record::{ImageRecord, RefRecord};
-use crate::digest::ImageId;
-use crate::formats::inspect::DiskFormat;
-use crate::sources::name::ImageRef;
 
 mod lookup;
-
-pub use lookup::MIN_PREFIX;
 
 /// Most images on top of each other.
 pub(crate) const MAX_CHAIN: usize = 16;

@@ -3,7 +3,7 @@
 
 use std::fmt;
 
-use crate::sources::name::ImageRef;
+use vmimage::name::ImageRef;
 
 /// Longest name of a handler (a DNS label, as Kubernetes has it).
 const MAX: usize = 63;

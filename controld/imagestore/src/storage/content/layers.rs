@@ -6,12 +6,13 @@
 
 use std::sync::Arc;
 
+use vmimage::digest::ImageId;
+use vmimage::inspect::{DiskFormat, ParentRef};
+use vmimage::name::ImageRef;
+
 use super::index::{Index, MAX_CHAIN};
 use super::record::{ImageRecord, Parent, RefRecord, VERSION, encode};
 use super::{ContentStore, DiskError, Hold, Key, Origin, Sought, Step, meta_name};
-use crate::digest::ImageId;
-use crate::formats::inspect::{DiskFormat, ParentRef};
-use crate::sources::name::ImageRef;
 
 /// Why an image cannot stand on another.
 #[derive(Debug, Clone, PartialEq, Eq)]

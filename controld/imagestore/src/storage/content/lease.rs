@@ -3,9 +3,10 @@
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
+use vmimage::digest::ImageId;
+
 use super::record::{LeaseRecord, VERSION, encode};
 use super::{ContentStore, DiskError, MAX_HOLDER, PINNED};
-use crate::digest::ImageId;
 
 /// Keeps an image while work is under way that will need it.
 #[derive(Debug)]

@@ -5,9 +5,8 @@
 //! and ends in `~` (which no reference has either) and a hash of the whole; the record beside it has the full text.
 
 use sha2::{Digest as _, Sha256};
-
-use crate::digest::{Algorithm, Digest, ImageId};
-use crate::sources::name::ImageRef;
+use vmimage::digest::{Algorithm, Digest, ImageId};
+use vmimage::name::ImageRef;
 
 /// Longest name that is kept as it is; `.json` must still fit behind it.
 const MAX_PLAIN: usize = 240;

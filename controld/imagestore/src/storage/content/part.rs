@@ -14,11 +14,11 @@ use nix::errno::Errno;
 use nix::fcntl::{FcntlArg, Flock, FlockArg, OFlag, PosixFadviseAdvice, fcntl, posix_fadvise};
 use nix::sys::stat::{Mode, fchmod, fstat};
 use nix::sys::statvfs::fstatvfs;
+use vmimage::digest::Digest;
 
 use super::disk::{Disk, DiskError, errno_of, unique};
 use super::partial::{PartialFile, PartialRecord};
 use super::sum;
-use crate::digest::Digest;
 
 /// Start of the names of part files.
 pub(crate) const PREFIX: &str = "part_";

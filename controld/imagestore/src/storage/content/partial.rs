@@ -16,11 +16,11 @@ use nix::fcntl::{Flock, FlockArg, OFlag};
 use nix::sys::stat::fstat;
 use serde::{Deserialize, Serialize};
 use sha2::{Digest as _, Sha256};
+use vmimage::digest::{Algorithm, Digest};
 
 use super::disk::{Disk, DiskError, errno_of, is_ours, is_regular};
 use super::record::{Record, encode, parse};
 use super::{allocated, now};
-use crate::digest::{Algorithm, Digest};
 
 const DATA: &str = ".data";
 const RECORD: &str = ".json";
@@ -268,7 +268,7 @@ fn stem_of(key: &str) -> String {
 }
 
 fn is_stem(text: &str) -> bool {
-    text.len() == 64 && crate::digest::is_hex(text)
+    text.len() == 64 && vmimage::digest::is_hex(text)
 }
 
 fn data_of(stem: &str) -> String {

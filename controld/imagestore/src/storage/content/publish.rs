@@ -2,6 +2,9 @@
 
 use std::sync::Arc;
 
+use vmimage::digest::ImageId;
+use vmimage::inspect::{DiskFormat, ImageInfo};
+
 use super::disk::is_ours;
 use super::index::{Bound, Entry};
 use super::links::{link_name, record_name, target};
@@ -10,8 +13,6 @@ use super::{
     Alias, ContentStore, DiskError, Hold, Image, Key, Origin, Parent, Received, Sought, Step, allocated, is_regular,
     meta_name, now, obstructed,
 };
-use crate::digest::ImageId;
-use crate::formats::inspect::{DiskFormat, ImageInfo};
 
 /// Givers of one image that are remembered.
 const MAX_GIVERS: usize = 32;

@@ -4,11 +4,11 @@ use std::collections::BTreeMap;
 
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
+use vmimage::convert::ForeignFormat;
+use vmimage::digest::{Digest, ImageId};
+use vmimage::inspect::DiskFormat;
 
 use super::grant::Grant;
-use crate::digest::{Digest, ImageId};
-use crate::formats::convert::ForeignFormat;
-use crate::formats::inspect::DiskFormat;
 
 #[cfg(test)]
 mod tests;

@@ -2,10 +2,11 @@
 
 use std::collections::BTreeSet;
 
+use vmimage::digest::ImageId;
+use vmimage::name::{ImageRef, Query};
+
 use super::index::Index;
 use super::{ContentStore, DiskError, Handler, Key};
-use crate::digest::ImageId;
-use crate::sources::name::{ImageRef, Query};
 
 /// A name under a runtime handler.
 #[derive(Debug, Clone, PartialEq, Eq)]

@@ -6,6 +6,8 @@ use std::path::PathBuf;
 
 use nix::fcntl::{Flock, FlockArg, OFlag};
 use nix::sys::stat::{FileStat, SFlag};
+use vmimage::digest::ImageId;
+use vmimage::name::ImageRef;
 
 use super::collect::RETIRED;
 use super::disk::{Bindings, Dir, Disk, DiskError, TMP, is_regular, is_sound};
@@ -14,8 +16,6 @@ use super::links::{id_of_target, image_of, record_name};
 use super::part::PREFIX as PART_PREFIX;
 use super::record::{ImageRecord, LeaseRecord, RefRecord, parse};
 use super::{Key, Known, Origin, PINNED, allocated, meta_name};
-use crate::digest::ImageId;
-use crate::sources::name::ImageRef;
 
 /// Something that a start came across.
 #[derive(Debug, Clone, PartialEq, Eq)]

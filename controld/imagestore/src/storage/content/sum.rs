@@ -5,8 +5,7 @@ use std::io;
 use std::os::unix::fs::FileExt as _;
 
 use sha2::{Digest as _, Sha256};
-
-use crate::digest::{Algorithm, Digest};
+use vmimage::digest::{Algorithm, Digest};
 
 /// Bytes that are read at a time.
 const PIECE: usize = 1 << 20;

@@ -8,12 +8,12 @@ use std::process::Command;
 use nix::errno::Errno;
 use nix::sys::stat::Mode;
 use sha2::{Digest as _, Sha256};
+use vmimage::digest::{Algorithm, Digest};
+use vmimage::error::ErrorKind;
+use vmimage::inspect::{DiskFormat, ImageInfo};
+use vmimage::name::ImageRef;
 
 use super::*;
-use crate::digest::{Algorithm, Digest};
-use crate::error::ErrorKind;
-use crate::formats::inspect::{DiskFormat, ImageInfo};
-use crate::sources::name::ImageRef;
 
 mod handlers;
 mod layers;

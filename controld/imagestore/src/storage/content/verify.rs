@@ -9,12 +9,12 @@ use std::io;
 use nix::errno::Errno;
 use nix::sys::stat::{FileStat, fstat};
 use serde::{Deserialize, Serialize};
+use vmimage::digest::{Digest, ImageId};
 
 use super::disk::errno_of;
 use super::record::{VERSION, encode};
 use super::sum;
 use super::{ContentStore, DiskError, Key, Step, meta_name, now};
-use crate::digest::{Digest, ImageId};
 
 /// What became of an image's bytes.
 #[derive(Debug, Clone, PartialEq, Eq)]

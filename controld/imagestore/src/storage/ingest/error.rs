@@ -3,9 +3,10 @@
 use std::io;
 use std::time::Duration;
 
-use crate::error::{ErrorKind, in_seconds, of_io};
-use crate::formats::decode::DecodeError;
-use crate::formats::inspect::Refusal;
+use vmimage::decode::DecodeError;
+use vmimage::error::{ErrorKind, in_seconds, of_io};
+use vmimage::inspect::Refusal;
+
 use crate::sources::provider::{Covers, ImageHash};
 use crate::storage::content::{DiskError, Part};
 

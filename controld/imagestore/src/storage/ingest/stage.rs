@@ -3,9 +3,9 @@
 use std::sync::mpsc::SyncSender;
 
 use tokio::sync::mpsc;
+use vmimage::inspect::HEAD;
 
 use super::{Block, Hashers, IngestError, Judge, Place, Sums};
-use crate::formats::inspect::HEAD;
 use crate::storage::content::Reader;
 
 /// What goes down the line.

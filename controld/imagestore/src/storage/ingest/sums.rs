@@ -6,9 +6,9 @@ use md5::Md5;
 use sha1::Sha1;
 use sha2::digest::{Digest as _, DynDigest};
 use sha2::{Sha256, Sha512};
+use vmimage::digest::{Algorithm, Digest, hex};
 
 use super::IngestError;
-use crate::digest::{Algorithm, Digest, hex};
 use crate::sources::provider::{Covers, HashAlg, ImageHash, Promise};
 
 /// Where in the pass bytes are hashed.

@@ -3,11 +3,11 @@ use std::os::unix::fs::{FileExt, MetadataExt};
 use std::path::Path;
 
 use sha2::{Digest as _, Sha256, Sha512};
+use vmimage::decode::compress;
+use vmimage::digest::{Digest, hex};
+use vmimage::error::ErrorKind;
 
 use super::*;
-use crate::digest::{Digest, hex};
-use crate::error::ErrorKind;
-use crate::formats::decode::tests::compress;
 use crate::sources::provider::{Covers, ImageHash};
 use crate::storage::content::{Disk, DiskError, Partials, Resumable};
 

@@ -8,8 +8,9 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::mpsc::{Receiver, SyncSender};
 
+use vmimage::decode::{Compression, DecodeError, Decompressed, Decompressor, Leash};
+
 use super::{Block, GiveBack, Hashers, Ingest, IngestError, Inlet, OutputLimits, Place, Step, Sums};
-use crate::formats::decode::{Compression, DecodeError, Decompressed, Decompressor, Leash};
 use crate::sources::provider::Unpack;
 use crate::storage::content::{GRAIN, is_zero};
 

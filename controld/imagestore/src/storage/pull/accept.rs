@@ -1,10 +1,11 @@
 //! Whether an image may have the format that a rule or a source declares, and that its bytes have.
 
+use vmimage::declared::Declared;
+use vmimage::digest::ImageId;
+
 use super::Puller;
 use super::error::DownloadError;
 use super::order::Order;
-use crate::digest::ImageId;
-use crate::formats::declared::Declared;
 use crate::storage::fit;
 
 impl Puller {

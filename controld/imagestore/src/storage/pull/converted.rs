@@ -8,8 +8,8 @@
 use std::sync::Arc;
 
 use common::off_reactor;
+use vmimage::convert::ForeignFormat;
 
-use crate::formats::convert::ForeignFormat;
 use crate::storage::content::{Part, Received, reserve};
 
 use super::Puller;

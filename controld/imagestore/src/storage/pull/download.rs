@@ -7,10 +7,10 @@
 use std::sync::Arc;
 
 use common::off_reactor;
+use vmimage::decode::Compression;
+use vmimage::digest::ImageId;
+use vmimage::inspect;
 
-use crate::digest::ImageId;
-use crate::formats::decode::Compression;
-use crate::formats::inspect;
 use crate::sources::net::{Artifact, Ask, FetchError, Opened, Validators};
 use crate::storage::content::{Part, PartialFile, Partials, Received, Resumable, free, reserve};
 use crate::storage::ingest::{Ingest, OutputLimits, Plan};

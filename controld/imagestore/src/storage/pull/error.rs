@@ -3,9 +3,9 @@
 use std::sync::Arc;
 
 use common::Reason;
+use vmimage::error::ErrorKind;
+use vmimage::name::ImageRef;
 
-use crate::error::ErrorKind;
-use crate::sources::name::ImageRef;
 use crate::sources::net::FetchError;
 use crate::sources::provider::ProviderError;
 use crate::sources::translate::TranslateError;

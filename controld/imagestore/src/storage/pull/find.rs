@@ -3,13 +3,14 @@
 
 use std::sync::Arc;
 
+use vmimage::convert::ForeignFormat;
+use vmimage::declared::Declared;
+use vmimage::digest::Digest;
+
 use super::Puller;
 use super::error::{DownloadError, PullError};
 use super::order::Order;
 use super::way::Way;
-use crate::digest::Digest;
-use crate::formats::convert::ForeignFormat;
-use crate::formats::declared::Declared;
 use crate::sources::provider::{Choice, ProviderError};
 use crate::sources::translate::Translated;
 

@@ -4,14 +4,14 @@
 use std::sync::Arc;
 
 use common::off_reactor;
+use vmimage::declared::Declared;
+use vmimage::digest::Digest;
 
 use super::Puller;
 use super::error::PullError;
 use super::grant::{Age, Claim};
 use super::order::Order;
 use super::origin::{promise_of, sought};
-use crate::digest::Digest;
-use crate::formats::declared::Declared;
 use crate::storage::content::{Image, Origin};
 use crate::storage::fit;
 

@@ -7,14 +7,14 @@
 use std::sync::Arc;
 
 use common::off_reactor;
+use vmimage::convert::ForeignFormat;
+use vmimage::digest::ImageId;
 
 use super::Puller;
 use super::error::DownloadError;
 use super::find::Found;
 use super::order::Order;
 use super::origin::{giver, place, sought};
-use crate::digest::ImageId;
-use crate::formats::convert::ForeignFormat;
 use crate::sources::net::{Ask, Validators};
 use crate::sources::provider::{Choice, Promise};
 use crate::storage::content::{DiskError, Hold, Origin};

@@ -5,6 +5,8 @@
 use std::sync::Arc;
 
 use tokio::sync::watch;
+use vmimage::declared::Declared;
+use vmimage::name::IMPORT;
 
 use super::error::{DownloadError, PullError};
 use super::find::Found;
@@ -13,8 +15,7 @@ use super::order::Order;
 use super::origin::{origin, place};
 use super::progress::{Meter, Progress};
 use super::{Puller, promises};
-use crate::formats::declared::Declared;
-use crate::sources::provider::{Choice, IMPORT, Upload, Uploaded};
+use crate::sources::provider::{Choice, Upload, Uploaded};
 use crate::storage::content::Image;
 
 impl Puller {

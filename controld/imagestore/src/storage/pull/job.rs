@@ -2,14 +2,15 @@
 
 use std::sync::Arc;
 
+use vmimage::convert::ForeignFormat;
+use vmimage::declared::Declared;
+use vmimage::digest::ImageId;
+use vmimage::inspect::{DiskFormat, Expected, Policy};
+
 use super::find::Found;
 use super::login::fingerprint;
 use super::order::Order;
 use super::origin::{giver, place};
-use crate::digest::ImageId;
-use crate::formats::convert::ForeignFormat;
-use crate::formats::declared::Declared;
-use crate::formats::inspect::{DiskFormat, Expected, Policy};
 use crate::sources::net::{Resume, Validators};
 use crate::sources::provider::{Choice, Promise, Provider, RemoteImage};
 use crate::storage::config::Layers;

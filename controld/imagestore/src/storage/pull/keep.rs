@@ -1,10 +1,11 @@
 //! Step 7: inspects what was downloaded as a whole, and publishes it under its digest, without a name yet.
 
+use vmimage::inspect;
+
 use super::Puller;
 use super::error::DownloadError;
 use super::job::Job;
 use super::origin::sought;
-use crate::formats::inspect;
 use crate::sources::provider::Covers;
 use crate::storage::content::{Alias, Facts, Hold, Parent, Received, Sought};
 

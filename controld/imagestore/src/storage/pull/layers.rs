@@ -21,6 +21,8 @@ use std::sync::Arc;
 
 use common::off_reactor;
 use tokio::sync::watch;
+use vmimage::digest::Digest;
+use vmimage::inspect::ParentRef;
 
 use super::Puller;
 use super::error::LayerError;
@@ -28,8 +30,6 @@ use super::find::Found;
 use super::order::Order;
 use super::origin::{promise_of, sought};
 use super::progress::Progress;
-use crate::digest::Digest;
-use crate::formats::inspect::ParentRef;
 use crate::sources::provider::{Choice, Promise, Provider, ProviderError};
 use crate::storage::config::Layers;
 use crate::storage::content::{Hold, Key, MAX_CHAIN, Misfit, Parent};

@@ -1,8 +1,8 @@
 //! A login as text, and as a digest that identifies it without revealing it.
 
 use sha2::{Digest as _, Sha256};
+use vmimage::digest::hex;
 
-use crate::digest::hex;
 use crate::sources::net::Auth;
 use crate::sources::provider::Want;
 

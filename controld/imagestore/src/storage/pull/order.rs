@@ -4,10 +4,10 @@ use std::collections::BTreeSet;
 
 use sha2::{Digest as _, Sha256};
 use url::Url;
+use vmimage::digest::hex;
+use vmimage::inspect::DiskFormat;
 
 use super::login::fingerprint;
-use crate::digest::hex;
-use crate::formats::inspect::DiskFormat;
 use crate::sources::provider::Want;
 use crate::storage::config::Layers;
 use crate::storage::content::Key;

@@ -1,11 +1,11 @@
 //! What the record of a name says of where its image is from: places and promises.
 
 use sha2::{Digest as _, Sha256};
+use vmimage::convert::ForeignFormat;
+use vmimage::digest::{Digest, hex};
 
 use super::find::Found;
 use super::order::Order;
-use crate::digest::{Digest, hex};
-use crate::formats::convert::ForeignFormat;
 use crate::sources::provider::{Choice, Covers, Promise, Source};
 use crate::storage::content::{Cover, Giver, Origin, Sought};
 

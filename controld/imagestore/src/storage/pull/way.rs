@@ -4,13 +4,13 @@
 use std::sync::Arc;
 
 use common::off_reactor;
+use vmimage::declared::Declared;
+use vmimage::digest::Digest;
+use vmimage::name::Version;
 
 use super::Puller;
 use super::error::PullError;
 use super::order::Order;
-use crate::digest::Digest;
-use crate::formats::declared::Declared;
-use crate::sources::name::Version;
 use crate::sources::net::Transport;
 use crate::sources::provider::{Locator, REGISTRIES, Registry};
 use crate::sources::translate::{TranslateError, Translated, Wanted};

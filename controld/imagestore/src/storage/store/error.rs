@@ -1,12 +1,12 @@
 //! Why the store refused or failed.
 
 use common::Reason;
+use vmimage::digest::{ImageId, MIN_PREFIX, is_hex};
+use vmimage::error::{ErrorKind, printable};
 
-use crate::digest::{ImageId, is_hex};
-use crate::error::{ErrorKind, printable};
 use crate::sources::provider::ProviderError;
 use crate::sources::translate::DirError;
-use crate::storage::content::{DiskError, MAX_HOLDER, MIN_PREFIX};
+use crate::storage::content::{DiskError, MAX_HOLDER};
 use crate::storage::fit::Unfit;
 
 /// Why the store did not do what it was asked.
@@ -130,7 +130,7 @@ impl StoreError {
             Self::Incomplete { .. } => ErrorKind::Incomplete,
             Self::Provider(error) => error.kind(),
             Self::Disk(error) => error.kind(),
-            Self::Forget { cause, .. } => crate::error::of_io(cause),
+            Self::Forget { cause, .. } => vmimage::error::of_io(cause),
             Self::Rules(_) => ErrorKind::Internal,
         }
     }

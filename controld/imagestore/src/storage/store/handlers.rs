@@ -2,10 +2,11 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use vmimage::error::printable;
+use vmimage::name::{IMPORT, ImageRef};
+
 use super::StoreError;
-use crate::error::printable;
-use crate::sources::name::ImageRef;
-use crate::sources::provider::{IMPORT, Registry};
+use crate::sources::provider::Registry;
 use crate::storage::config::HandlerConfig;
 use crate::storage::content::{Handler, Known};
 

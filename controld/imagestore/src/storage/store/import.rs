@@ -1,12 +1,12 @@
 //! Images that a person brings by hand, which come from no server.
 
 use common::Reason;
+use vmimage::declared::Declared;
+use vmimage::error::printable;
+use vmimage::name::{IMPORT, Query};
 
 use super::{PullRequest, Store, order};
-use crate::error::printable;
-use crate::formats::declared::Declared;
-use crate::sources::name::Query;
-use crate::sources::provider::{IMPORT, Upload};
+use crate::sources::provider::Upload;
 use crate::storage::config::HandlerConfig;
 use crate::storage::content::{Image, Key};
 use crate::storage::fit;

@@ -4,10 +4,10 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use common::off_reactor;
+use vmimage::declared::Declared;
+use vmimage::digest::ImageId;
 
 use super::{Store, StoreError};
-use crate::digest::ImageId;
-use crate::formats::declared::Declared;
 use crate::sources::provider::{Caps, Dropped, ImageHash, ImageMetadata, Provider, ProviderError};
 use crate::sources::translate::Wanted;
 use crate::storage::content::{Details, GcOptions, GcReport, Image, Verified};

@@ -1,8 +1,9 @@
 //! Which image of the store a machine can be made of.
 
+use vmimage::digest::ImageId;
+use vmimage::error::printable;
+
 use super::{Store, StoreError};
-use crate::digest::ImageId;
-use crate::error::printable;
 use crate::storage::config::HandlerConfig;
 use crate::storage::content::{Handler, Image, Origin};
 use crate::storage::fit::{self, Unfit};

@@ -53,7 +53,7 @@ fn stored(user: Option<&str>) -> Stored {
         repo_digests: vec![],
         size: 7,
         virtual_size: 512,
-        format: imagestore::DiskFormat::Raw,
+        format: vmimage::inspect::DiskFormat::Raw,
         path: "/x".into(),
         user: user.map(str::to_owned),
         provider: None,

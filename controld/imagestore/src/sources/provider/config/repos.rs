@@ -8,8 +8,9 @@ use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::sync::Arc;
 
+use vmimage::error::printable;
+
 use super::{Kind, ProviderConfig, TransportConfig, is_id};
-use crate::error::printable;
 use crate::sources::provider::virt_builder::{Repo, RepoFormat, RepoProxy, read_repos};
 use crate::sources::provider::{
     Provider, ProviderError, ProxyUrl, ReposError, SimplestreamsConfig, SourceUrl, VirtBuilderConfig,

@@ -4,9 +4,9 @@ use common::Reason;
 use serde::Deserialize;
 use serde_json::{Value, json};
 use url::Url;
+use vmimage::error::printable;
 
 use super::super::timestamp;
-use crate::error::printable;
 
 fn in_region(region: Option<&str>) -> String {
     region.map(|region| format!(" in region `{region}`")).unwrap_or_default()

@@ -10,10 +10,10 @@ use common::Reason;
 use serde::Deserialize;
 use serde_json::Value;
 use url::Url;
+use vmimage::declared::Declared;
+use vmimage::error::printable;
 
 use super::super::{Covers, HashAlg, ImageHash, ImageMetadata, Platform, Promise, Revision, timestamp};
-use crate::error::printable;
-use crate::formats::declared::Declared;
 
 const NOT_JSON: &str = "no valid JSON of an image";
 

@@ -1,11 +1,11 @@
 use proptest::prelude::*;
 use serde_json::{Value, json};
+use vmimage::convert::ForeignFormat;
+use vmimage::declared::Declared;
+use vmimage::inspect::DiskFormat;
 
 use super::keystone::{Domain, Who};
 use super::*;
-use crate::formats::convert::ForeignFormat;
-use crate::formats::declared::Declared;
-use crate::formats::inspect::DiskFormat;
 use crate::sources::provider::{Covers, Revision};
 
 const ID: &str = "71c675ab-d94f-49cd-a114-e12490b328d9";

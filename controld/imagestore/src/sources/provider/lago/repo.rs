@@ -5,10 +5,10 @@ use std::collections::BTreeMap;
 use common::Reason;
 use serde::Deserialize;
 use serde_json::Value;
+use vmimage::error::printable;
 
 use super::super::mirror::stays_below;
 use super::super::{Covers, HashAlg, ImageHash, ImageMetadata, Platform, Promise};
-use crate::error::printable;
 
 const NOT_JSON: &str = "no valid JSON of that kind";
 

@@ -3,12 +3,13 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
+use vmimage::error::printable;
+
 use super::Oci;
 use super::documents::Chosen;
 use super::manifest::{self, Config, Content, Manifest};
 use super::reference::Reference;
 use super::session::Session;
-use crate::error::printable;
 use crate::sources::provider::{
     Covers, ImageHash, ImageMetadata, Promise, ProviderError, Registered, RemoteImage, Unpack, Want, timestamp,
 };

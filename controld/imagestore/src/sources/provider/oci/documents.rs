@@ -7,12 +7,12 @@ use bytes::Bytes;
 use common::Reason;
 use hyper::StatusCode;
 use hyper::header::{ACCEPT, CONTENT_TYPE};
+use vmimage::error::printable;
 
 use super::manifest::{self, Descriptor, Document, Manifest};
 use super::reference::{self, Reference, Version};
 use super::session::Session;
 use super::{Oci, select};
-use crate::error::printable;
 use crate::sources::net::Small;
 use crate::sources::provider::{ImageHash, Platform, ProviderError};
 

@@ -9,21 +9,26 @@ use std::collections::BTreeSet;
 use std::io::{self, Read};
 
 use common::Reason;
+use vmimage::error::printable;
+use vmimage::tar::{Data, Entry, Kind, Tar};
 
-use crate::error::printable;
-use crate::formats::tar::{Data, Entry, Kind, Tar};
 use crate::sources::provider::Unpack;
 
 #[cfg(test)]
 mod tests;
 
-pub use crate::formats::tar::TarError;
+pub use vmimage::tar::TarError;
 
 const DIR: &str = "disk";
 /// Begins the name of a file that removes another from the layers below (OCI image specification, layer.md).
 const WHITEOUT: &str = ".wh.";
 /// Removes all from the layers below.
 const OPAQUE: &str = ".wh..wh..opq";
+
+/// Longest name of a file in `/disk`, in bytes, as on the file systems that layers are unpacked to.
+const MAX_NAME: usize = 255;
+/// Most files in `/disk` of a layer, with those that it removes: there should be one.
+const MAX_FILES: usize = 1000;
 
 pub(super) fn no_disk() -> Reason {
     Reason::new("no file in `/disk`; an image for a VM has its disk there")
@@ -95,6 +100,13 @@ impl Scan {
             [name] if name.strip_prefix(WHITEOUT) == Some(DIR) => self.opaque = true,
             [DIR] if entry.kind != Kind::Directory => return Err(of_kind(kind_name(entry.kind))),
             [DIR, name] => {
+                if name.len() > MAX_NAME {
+                    let name = printable(name);
+                    return Err(refused(Reason::new(format!("a name of over {MAX_NAME} bytes in `/disk`: `{name}`"))));
+                }
+                if self.files.len() + self.removed.len() >= MAX_FILES {
+                    return Err(refused(Reason::new(format!("over {MAX_FILES} files in `/disk` of one layer"))));
+                }
                 if entry.kind != Kind::Regular {
                     return Err(of_kind(kind_name(entry.kind)));
                 }

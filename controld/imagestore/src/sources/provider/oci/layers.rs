@@ -10,13 +10,13 @@ use std::time::Duration;
 use bytes::{Buf as _, Bytes};
 use common::Reason;
 use tokio::time::timeout;
+use vmimage::decode::{Compression, DecodeError, Decompressor, Keeper, Leash};
+use vmimage::error::printable;
 
 use super::layer::{DiskLayer, Scan, no_disk, several};
 use super::manifest::{Descriptor, Manifest};
 use super::session::Session;
 use super::{Oci, ProviderError};
-use crate::error::printable;
-use crate::formats::decode::{Compression, DecodeError, Decompressor, Keeper, Leash};
 
 /// Largest layer that is looked through, as it is hosted.
 const SMALL: u64 = 16 * 1024 * 1024;

@@ -9,10 +9,10 @@ use std::collections::{BTreeMap, BTreeSet};
 use common::Reason;
 use serde::Deserialize;
 use sha2::{Digest as _, Sha256, Sha512};
+use vmimage::digest::hex;
+use vmimage::error::printable;
 
 use super::reference::strong;
-use crate::digest::hex;
-use crate::error::printable;
 use crate::sources::provider::{HashAlg, ImageHash, Platform};
 
 /// Layers of an image.

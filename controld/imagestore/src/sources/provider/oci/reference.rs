@@ -3,9 +3,9 @@
 use std::fmt;
 
 use url::Url;
+use vmimage::error::printable;
+use vmimage::name::Version as Asked;
 
-use crate::error::printable;
-use crate::sources::name::Version as Asked;
 use crate::sources::provider::{HashAlg, ImageHash};
 
 /// The registry that container tools mean by `docker.io`, and the name that it has on the network.

@@ -16,11 +16,11 @@ use serde::Deserialize;
 use sha2::{Digest as _, Sha256};
 use url::Url;
 use url::form_urlencoded::Serializer;
+use vmimage::digest::hex;
 
 use super::challenge::{self, Challenge};
 use super::login;
 use super::reference::Reference;
-use crate::digest::hex;
 use crate::sources::net::{Ask, Auth, Client, FetchError, Opened, Request, Small, Transport};
 use crate::sources::provider::ProviderError;
 
@@ -121,7 +121,8 @@ impl Session {
             repository: reference.repository.clone(),
             login,
             token_hosts: token_hosts.to_vec(),
-            key: format!("{base} {} `{}` {who}", reference.repository, transport.name()),
+            // Of a transport's name there may be another one, once a table of rules has changed.
+            key: format!("{base} {} `{}` {who}", reference.repository, transport.digest()),
             base,
         }
     }
@@ -231,7 +232,9 @@ impl Session {
                 None => request,
             }
         };
+        let is_here = request.url().origin() == self.base.origin();
         let request = request.with_transport(self.transport.clone()).without_redirects();
+        let request = if is_here { request } else { request.abroad() };
         let answer: TokenAnswer = match self.client.json(&request, TOKEN_ANSWER).await {
             // Says nothing of the image.
             Err(FetchError::Status { url, status: 404 | 410 }) => {

@@ -63,7 +63,7 @@ impl KeyRing {
         if !matches!(wanted.len(), 40 | 64) || !wanted.bytes().all(|byte| byte.is_ascii_hexdigit()) {
             return Err(Reason::new(format!(
                 "`{}` is no fingerprint; write all 40 or 64 hex characters, a key id is too short to rely on",
-                crate::error::printable(fingerprint)
+                vmimage::error::printable(fingerprint)
             )));
         }
         let has = self.fingerprints();

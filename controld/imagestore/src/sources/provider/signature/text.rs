@@ -54,7 +54,7 @@ fn after_headers(mut rest: &str) -> Result<&str, SignatureError> {
             .strip_prefix("Hash: ")
             .is_some_and(|names| names.chars().all(|c| c.is_ascii_alphanumeric() || matches!(c, '-' | ',' | ' ')));
         if !names_hashes {
-            return Err(SignatureError::Header { header: crate::error::printable(line) });
+            return Err(SignatureError::Header { header: vmimage::error::printable(line) });
         }
         rest = after;
     }

@@ -1,9 +1,9 @@
 use proptest::prelude::*;
 use serde_json::{Value, json};
+use vmimage::inspect::DiskFormat;
 
 use super::tree::{Dated as _, Index, Item, Products};
 use super::*;
-use crate::formats::inspect::DiskFormat;
 
 const INDEX: &str = r#"{
   "format": "index:1.0", "updated": "Tue, 08 Mar 2016 01:02:03 +0000",

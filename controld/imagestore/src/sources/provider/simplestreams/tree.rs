@@ -8,11 +8,11 @@ use std::collections::BTreeMap;
 
 use common::Reason;
 use serde::{Deserialize, Deserializer};
+use vmimage::error::printable;
+use vmimage::inspect::DiskFormat;
 
 use super::super::mirror::stays_below;
 use super::super::{HashAlg, ImageHash, Platform, timestamp};
-use crate::error::printable;
-use crate::formats::inspect::DiskFormat;
 
 const NOT_JSON: &str = "no valid JSON of that format";
 

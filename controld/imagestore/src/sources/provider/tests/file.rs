@@ -114,14 +114,14 @@ async fn nothing_leads_out_of_the_directories() {
     assert!(place.open(&url("sub/within"), &Ask::default()).await.is_ok(), "a link that stays within");
     for path in ["absolute", "relative", "sub/up/secret", "../secret", "sub/%2e%2e/../../secret", "..%2fsecret"] {
         let error = place.open(&url(path), &Ask::default()).await.expect_err(path);
-        assert_eq!(error.kind(), crate::ErrorKind::Denied, "{path}: {error}");
+        assert_eq!(error.kind(), vmimage::error::ErrorKind::Denied, "{path}: {error}");
     }
     for (path, kind) in [
-        ("none", crate::ErrorKind::NotFound),
-        ("sub", crate::ErrorKind::Internal),
-        ("fifo", crate::ErrorKind::Internal),
-        ("", crate::ErrorKind::NotFound),
-        ("disk/x", crate::ErrorKind::Internal),
+        ("none", vmimage::error::ErrorKind::NotFound),
+        ("sub", vmimage::error::ErrorKind::Internal),
+        ("fifo", vmimage::error::ErrorKind::Internal),
+        ("", vmimage::error::ErrorKind::NotFound),
+        ("disk/x", vmimage::error::ErrorKind::Internal),
     ] {
         let error = place.open(&url(path), &Ask::default()).await.expect_err(path);
         assert_eq!(error.kind(), kind, "{path}: {error}");
@@ -129,7 +129,7 @@ async fn nothing_leads_out_of_the_directories() {
     for url in [format!("file://{}", outside.display()), "file:///etc/passwd".into(), "file://host/images/disk".into()]
     {
         let error = place.open(&url, &Ask::default()).await.expect_err(&url);
-        assert_eq!(error.kind(), crate::ErrorKind::Denied, "{url}: {error}");
+        assert_eq!(error.kind(), vmimage::error::ErrorKind::Denied, "{url}: {error}");
     }
     let closed = LocalFiles::new(Vec::new());
     let image = closed.resolve(&locator(&url("disk")), &Want::default()).await.expect("an image");

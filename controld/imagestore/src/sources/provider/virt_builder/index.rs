@@ -16,8 +16,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::str::Utf8Error;
 
 use common::Reason;
-
-use crate::error::printable;
+use vmimage::error::printable;
 
 mod entry;
 #[cfg(test)]

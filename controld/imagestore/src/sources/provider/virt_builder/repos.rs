@@ -17,8 +17,8 @@ use std::io::{self, Read as _};
 use std::path::{Path, PathBuf};
 
 use url::Url;
+use vmimage::error::printable;
 
-use crate::error::printable;
 use crate::sources::provider::ProviderError;
 
 /// Largest file.

@@ -4,15 +4,13 @@ use std::collections::BTreeSet;
 use std::path::Path;
 use std::sync::Arc;
 
+use vmimage::digest::{Digest, ImageId, MIN_PREFIX, is_hex};
+use vmimage::name::{ImageRef, Query, Version};
+
 use super::{Bound, Entry, Image, Index};
-use crate::digest::{Digest, ImageId, is_hex};
-use crate::sources::name::{ImageRef, Query, Version};
 use crate::storage::content::PINNED;
 use crate::storage::content::key::{Handler, Key};
 use crate::storage::content::record::{Cover, Origin, RefRecord, Sought};
-
-/// Fewest hex characters that are taken for the beginning of an id.
-pub const MIN_PREFIX: usize = 8;
 
 /// Which names count in a search.
 #[derive(Clone, Copy)]

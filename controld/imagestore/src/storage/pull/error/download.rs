@@ -3,11 +3,12 @@
 use std::io;
 use std::sync::Arc;
 
-use crate::digest::ImageId;
-use crate::error::{ErrorKind, of_io};
-use crate::formats::convert::{ConvertError, ForeignFormat};
-use crate::formats::declared::Declared;
-use crate::formats::inspect::{DiskFormat, Refusal};
+use vmimage::convert::{ConvertError, ForeignFormat};
+use vmimage::declared::Declared;
+use vmimage::digest::ImageId;
+use vmimage::error::{ErrorKind, of_io};
+use vmimage::inspect::{DiskFormat, Refusal};
+
 use crate::sources::net::FetchError;
 use crate::sources::provider::ProviderError;
 use crate::storage::content::{DiskError, MAX_CHAIN};

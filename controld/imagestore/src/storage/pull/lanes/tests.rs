@@ -2,9 +2,9 @@ use std::sync::Mutex;
 
 use futures_util::FutureExt as _;
 use futures_util::future::{BoxFuture, ready};
+use vmimage::inspect::Policy;
 
 use super::*;
-use crate::formats::inspect::Policy;
 use crate::sources::net::{Artifact, Body, Request, Validators};
 use crate::sources::provider::{Answer, Caps, Locator, Provider, ProviderError, RemoteImage, Want};
 use crate::storage::content::Giver;

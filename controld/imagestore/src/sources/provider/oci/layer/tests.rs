@@ -186,6 +186,10 @@ fn maps_that_make_no_sense_are_refused() {
     }
 }
 
+fn long_name(length: usize) -> Archive {
+    Archive::default().pax(&[("path", &format!("disk/{}", "n".repeat(length)))]).file("short", b"1")
+}
+
 #[test]
 fn anything_else_in_disk_is_refused() {
     let file = || Archive::default().dir("disk");
@@ -212,6 +216,8 @@ fn anything_else_in_disk_is_refused() {
         ("parent", file().file("disk/../disk/a", b"1").end(), "a path with `..`"),
         ("parent elsewhere", file().file("disk/a", b"1").file("x/../disk/b", b"1").end(), "a path with `..`"),
         ("removed here alone", file().file("disk/.wh.a", b"").end(), "no file in `/disk`"),
+        ("a long name", long_name(256).end(), "a name of over 255 bytes"),
+        ("many", (0..=1000).fold(file(), |all, n| all.file(&format!("disk/.wh.{n}"), b"")).end(), "over 1000 files"),
     ] {
         let error = alone(&archive).expect_err(case);
         assert!(error.contains(expected), "{case}: {error}");
@@ -252,6 +258,23 @@ fn broken_archives_are_refused() {
             archive.0
         }),
         ("no name", Archive::default().file("", b"1").end()),
+        (
+            "two long names",
+            Archive::default().entry(b'L', "l", b"disk/b\0").entry(b'L', "l", b"disk/c\0").file("disk/a", b"1").end(),
+        ),
+        ("two pax", Archive::default().pax(&[("a", "b")]).pax(&[("a", "b")]).file("disk/a", b"1").end()),
+        (
+            "names of two kinds",
+            Archive::default().entry(b'L', "l", b"disk/b\0").pax(&[("path", "disk/c")]).file("disk/a", b"1").end(),
+        ),
+        (
+            "targets of two kinds",
+            Archive::default().pax(&[("linkpath", "b")]).entry(b'K', "l", b"c\0").file("disk/a", b"1").end(),
+        ),
+        (
+            "two global",
+            Archive::default().entry(b'g', "g", b"6 a=b\n").entry(b'g', "g", b"6 a=b\n").file("disk/a", b"1").end(),
+        ),
     ] {
         assert!(alone(&archive).is_err(), "{case}");
     }
@@ -306,6 +329,49 @@ fn layers_above_and_below_count() {
     }
     assert_eq!(Scan::of(&removes[..]).expect("read"), above(&["a"], &["old"], false));
     assert_eq!(Scan::of(&opaque[..]).expect("read"), above(&["a"], &[], true));
+}
+
+/// GNU's old form: a header says that there is more of the map, and so does each block that follows, none of which has a piece.
+#[test]
+fn a_map_ends_though_it_says_that_it_goes_on() {
+    struct Endless(usize);
+    impl Read for Endless {
+        fn read(&mut self, room: &mut [u8]) -> io::Result<usize> {
+            self.0 += room.len();
+            assert!(self.0 < 100 << 20, "read without end");
+            room.fill(0);
+            if let Some(more) = room.get_mut(504) {
+                *more = 1;
+            }
+            Ok(room.len())
+        }
+    }
+    let mut archive = Archive::default();
+    archive.header(b'S', b"disk/x", 0);
+    let mut block: [u8; 512] = archive.0[..].try_into().expect("a block");
+    block[482] = 1;
+    block[483..495].copy_from_slice(b"00000000001\0");
+    archive.0.clear();
+    archive.put(block);
+    let error = Scan::of(archive.0.chain(Endless(0))).expect_err("refused");
+    assert!(error.to_string().contains("too many pieces"), "{error}");
+}
+
+/// An input that fails is not one that is cut off, which would be the image's fault.
+#[test]
+fn an_input_that_fails_amid_a_map_is_told_as_it_is() {
+    struct Fails;
+    impl Read for Fails {
+        fn read(&mut self, _: &mut [u8]) -> io::Result<usize> {
+            Err(io::ErrorKind::TimedOut.into())
+        }
+    }
+    let gnu = &include_bytes!("fixtures/gnu.tar")[..];
+    let header = gnu.chunks(512).position(|block| block[156] == b'S').expect("a sparse file");
+    let upto = &gnu[..(header + 1) * 512];
+    assert!(upto[header * 512 + 482] != 0, "more of the map follows");
+    let error = Scan::of(upto.chain(Fails)).expect_err("fails");
+    assert_eq!(error.kind(), io::ErrorKind::TimedOut);
 }
 
 #[test]

@@ -3,9 +3,9 @@
 use std::collections::BTreeMap;
 
 use common::Reason;
+use vmimage::error::printable;
 
 use super::Section;
-use crate::error::printable;
 use crate::sources::provider::mirror::stays_below;
 use crate::sources::provider::{HashAlg, ImageHash, Platform};
 
