@@ -6,17 +6,22 @@
 //!
 //! A call that is not on the list fails with `EPERM` rather than kill the daemon: the error is logged where it is made.
 
-use caps::{CapSet, Capability, CapsHashSet};
-use common::jail::{self, BpfProgram, Cmp, FilterError};
+use std::io;
 
-/// What the daemon does that ordinary processes may not, and why. Everything else is given up.
-pub(crate) const KEPT: [(Capability, &str); 6] = [
-    (Capability::CAP_NET_ADMIN, "links, taps and filters"),
-    (Capability::CAP_NET_RAW, "packet sockets for DHCP and router advertisements"),
-    (Capability::CAP_SYS_ADMIN, "network namespaces"),
-    (Capability::CAP_SYS_PTRACE, "to see a peer's executable"),
-    (Capability::CAP_CHOWN, "to give the hand-off socket to QEMU's group"),
-    (Capability::CAP_MKNOD, "device nodes of macvtaps"),
+use common::jail::{self, BpfProgram, Cmp, FilterError};
+use rustix::thread::{
+    CapabilitySet, CapabilitySets, capabilities, capability_is_in_bounding_set, clear_ambient_capability_set,
+    remove_capability_from_bounding_set, set_capabilities,
+};
+
+/// What the daemon does that ordinary processes may not: each with its name (capabilities(7)), and why. Everything else is given up.
+pub(crate) const KEPT: [(CapabilitySet, &str, &str); 6] = [
+    (CapabilitySet::NET_ADMIN, "CAP_NET_ADMIN", "links, taps and filters"),
+    (CapabilitySet::NET_RAW, "CAP_NET_RAW", "packet sockets for DHCP and router advertisements"),
+    (CapabilitySet::SYS_ADMIN, "CAP_SYS_ADMIN", "network namespaces"),
+    (CapabilitySet::SYS_PTRACE, "CAP_SYS_PTRACE", "to see a peer's executable"),
+    (CapabilitySet::CHOWN, "CAP_CHOWN", "to give the hand-off socket to QEMU's group"),
+    (CapabilitySet::MKNOD, "CAP_MKNOD", "device nodes of macvtaps"),
 ];
 
 /// System calls that are allowed whatever their arguments.
@@ -178,7 +183,7 @@ const PRCTLS: [libc::c_int; 3] = [libc::PR_SET_NAME, libc::PR_CAPBSET_READ, PR_S
 pub enum ConfinementError {
     /// The kernel refuses to take a capability away.
     #[error("failed to give up capabilities; run tapmanager as root, with CAP_SETPCAP in its bounding set")]
-    Capabilities(#[from] caps::errors::CapsError),
+    Capabilities(#[from] io::Error),
     /// The kernel does not take the filter, or there is none for this machine.
     #[error("failed to install the filter of system calls; set `seccomp = false` if this kernel has none")]
     Filter(#[source] FilterError),
@@ -193,21 +198,24 @@ pub fn confine(filter: bool) -> Result<(), ConfinementError> {
     if filter { install_filter().map_err(ConfinementError::Filter) } else { Ok(()) }
 }
 
-fn give_up_capabilities() -> Result<(), caps::errors::CapsError> {
-    let kept: CapsHashSet = KEPT.iter().map(|(capability, _)| *capability).collect();
-    for capability in caps::all() {
+fn kept() -> CapabilitySet {
+    KEPT.iter().map(|(capability, ..)| *capability).collect()
+}
+
+fn give_up_capabilities() -> io::Result<()> {
+    for capability in (0..u64::BITS).map(|number| CapabilitySet::from_bits_retain(1 << number)) {
         // One that this kernel does not know is not there to be given up.
-        if !kept.contains(&capability) && caps::has_cap(None, CapSet::Bounding, capability).unwrap_or(false) {
-            caps::drop(None, CapSet::Bounding, capability)?;
+        if !kept().contains(capability) && capability_is_in_bounding_set(capability).unwrap_or(false) {
+            remove_capability_from_bounding_set(capability)?;
         }
     }
-    let held = |set| Ok::<_, caps::errors::CapsError>(&caps::read(None, set)? & &kept);
-    let effective = held(CapSet::Effective)?;
-    let permitted = held(CapSet::Permitted)?;
-    caps::clear(None, CapSet::Ambient)?;
-    caps::set(None, CapSet::Inheritable, &CapsHashSet::new())?;
-    caps::set(None, CapSet::Effective, &effective)?;
-    caps::set(None, CapSet::Permitted, &permitted)
+    clear_ambient_capability_set()?;
+    let CapabilitySets { effective, permitted, .. } = capabilities(None)?;
+    let inheritable = CapabilitySet::empty();
+    Ok(set_capabilities(
+        None,
+        CapabilitySets { effective: effective & kept(), permitted: permitted & kept(), inheritable },
+    )?)
 }
 
 fn install_filter() -> Result<(), FilterError> {
@@ -229,7 +237,6 @@ fn filter() -> Result<BpfProgram, FilterError> {
 #[cfg(test)]
 mod tests {
     use std::fs::File;
-    use std::io;
     use std::net::UdpSocket;
     use std::process::Command;
     use std::thread;
@@ -251,7 +258,8 @@ mod tests {
     #[test]
     fn a_confined_thread_starts_no_program_and_gets_nothing_back() {
         let errors = confined(|| {
-            caps::set(None, CapSet::Effective, &caps::all()).expect_err("capset");
+            let all = CapabilitySet::all();
+            set_capabilities(None, CapabilitySets { effective: all, permitted: all, inheritable: all }).expect_err("capset");
             [
                 Command::new("/bin/true").spawn().map(drop).expect_err("exec"),
                 socket(AddressFamily::Vsock, SockType::Stream, SockFlag::empty(), None).expect_err("vsock").into(),
@@ -303,16 +311,20 @@ mod tests {
 
     #[test]
     fn only_listed_capabilities_are_kept() {
-        let kept: CapsHashSet = KEPT.iter().map(|(capability, _)| *capability).collect();
-        let before = caps::read(None, CapSet::Permitted).expect("read");
-        for set in [CapSet::Effective, CapSet::Permitted, CapSet::Bounding] {
-            let left = thread::spawn(move || {
-                confine(false).expect("confined");
-                caps::read(None, set).expect("read")
-            });
-            let left = left.join().expect("joined");
-            assert!(left.is_subset(&kept), "{set:?}: {left:?}");
+        let before = capabilities(None).expect("read");
+        let (left, bounding) = thread::spawn(|| {
+            confine(false).expect("confined");
+            let all = (0..u64::BITS).map(|number| CapabilitySet::from_bits_retain(1 << number));
+            let bounding = all.filter(|one| capability_is_in_bounding_set(*one).unwrap_or(false));
+            (capabilities(None).expect("read"), bounding.collect::<CapabilitySet>())
+        })
+        .join()
+        .expect("joined");
+        for (set, left) in [("effective", left.effective), ("permitted", left.permitted), ("bounding", bounding)] {
+            assert!(kept().contains(left), "{set}: {left:?}");
         }
-        assert_eq!(caps::read(None, CapSet::Permitted).expect("read"), before, "other threads keep theirs");
+        assert_eq!(left.inheritable, CapabilitySet::empty());
+        let after = capabilities(None).expect("read");
+        assert_eq!(after.permitted, before.permitted, "other threads keep theirs");
     }
 }

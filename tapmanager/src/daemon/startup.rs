@@ -5,9 +5,9 @@ use std::io;
 use std::os::unix::fs::{DirBuilderExt as _, OpenOptionsExt as _};
 use std::path::Path;
 
-use caps::CapSet;
 use nix::errno::Errno;
 use nix::fcntl::{Flock, FlockArg};
+use rustix::thread::CapabilitySet;
 
 use super::{DaemonError, NewerCause, NewerError};
 use crate::config::Config;
@@ -26,10 +26,11 @@ pub(super) struct StateLock {
 
 /// Checks that the kernel lets us do our work.
 pub(super) fn probe() -> Result<(), DaemonError> {
-    for (capability, purpose) in KEPT {
-        if !caps::has_cap(None, CapSet::Effective, capability).unwrap_or(false) {
+    let held = rustix::thread::capabilities(None).map_or(CapabilitySet::empty(), |sets| sets.effective);
+    for (capability, name, purpose) in KEPT {
+        if !held.contains(capability) {
             return Err(DaemonError::Permission {
-                missing: format!("{capability} is missing ({purpose})"),
+                missing: format!("{name} is missing ({purpose})"),
                 remedy: "run tapmanager as root, with that capability in its bounding set",
                 cause: None,
             });

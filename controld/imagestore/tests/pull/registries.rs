@@ -219,3 +219,47 @@ async fn a_rule_for_a_registry_needs_no_provider() {
     let (_, error) = bed.pull().await.expect_err("nobody is there");
     assert!(!error.contains("no provider"), "{error}");
 }
+
+/// Has `reg` come from a registry by a transport.
+fn rule(bed: &Bed, registry: &Server, transport: &serde_json::Value) {
+    let rule = json!({ "name": "reg", "url": format!("oci://{}/vms", registry.address), "transport": "t" });
+    let rules = json!({ "translations": [rule], "transports": { "t": transport } }).to_string();
+    std::fs::write(bed.dir.path().join("rules/b.yaml"), rules).expect("written");
+}
+
+fn bed_of(registry: &Server) -> Bed {
+    Bed::with("http://unused.example/", |config| {
+        let settings = json!({ "type": "oci", "id": "oci", "plain_http": [registry.address.to_string()] });
+        config.providers = vec![serde_json::from_value(settings).expect("settings")];
+    })
+}
+
+#[tokio::test]
+async fn leniency_for_a_registry_is_not_for_the_token_service_that_it_names() {
+    let elsewhere = Server::encrypted(|call| call.ok(br#"{"token": "x"}"#));
+    let realm = elsewhere.url("/token");
+    let registry = Server::plain(move |call| {
+        let wanted = format!("WWW-Authenticate: Bearer realm=\"{realm}\"\r\nContent-Length: 0");
+        call.send(format!("HTTP/1.1 401 Unauthorized\r\n{wanted}\r\n\r\n"));
+    });
+    let bed = bed_of(&registry);
+    rule(&bed, &registry, &json!({ "tls": { "insecure": true } }));
+    let (_, error) = pull(&bed, "reg", None).await.expect_err("a certificate that nobody vouches for");
+    assert!(error.contains("TLS handshake with `127.0.0.1` failed"), "{error}");
+    assert_eq!(elsewhere.hits(), 0);
+}
+
+#[tokio::test]
+async fn a_transport_that_is_said_anew_is_the_next_pulls() {
+    let registry = Server::plain(|call| call.send(NOT_FOUND));
+    let proxy = Server::plain(|call| call.send(NOT_FOUND));
+    let bed = bed_of(&registry);
+    rule(&bed, &registry, &json!({ "proxy": "off" }));
+    pull(&bed, "reg", None).await.expect_err("not there");
+    let direct = registry.hits();
+    assert!(direct > 0);
+    rule(&bed, &registry, &json!({ "proxy": proxy.url("") }));
+    pull(&bed, "reg", None).await.expect_err("not there");
+    assert!(proxy.hits() > 0, "asked by the proxy");
+    assert_eq!(registry.hits(), direct, "and not directly");
+}
