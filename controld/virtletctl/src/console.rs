@@ -1,6 +1,6 @@
 //! `console`: our terminal and a machine's serial console, byte by byte, until the machine ends or the user leaves.
 
-use std::io::{self, IsTerminal as _, Write as _};
+use std::io::{self, IsTerminal as _};
 use std::time::Duration;
 
 use bytes::Bytes;

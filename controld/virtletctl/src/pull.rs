@@ -1,6 +1,6 @@
 //! Fetches an image and shows how far it is.
 
-use std::io::{self, IsTerminal as _, Write};
+use std::io::{self, IsTerminal as _};
 use std::time::Duration;
 
 use proto::images::pull_with_progress_response::Event;

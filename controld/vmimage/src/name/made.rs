@@ -48,7 +48,8 @@ impl ImageRef {
         let host = url.host_str().filter(|host| !host.is_empty()).ok_or(Reason::new("the URL names no host"))?;
         let host = url.port().map_or_else(|| host.to_owned(), |port| format!("{host}:{port}"));
         if matches!(url.scheme(), "oci" | "docker") {
-            return format!("{host}{}", url.path()).parse();
+            let path = Some(url.path()).filter(|path| path.len() > 1).ok_or(Reason::new("the URL names no image"))?;
+            return format!("{host}{path}").parse();
         }
         let mut plain = url.clone();
         plain.set_fragment(None);
