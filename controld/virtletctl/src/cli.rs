@@ -162,6 +162,8 @@ pub enum Command {
     /// A pod whose machine runs, or is paused, is removed with -f only.
     Rm(Rm),
     /// Stop machines and remove their pods, with disks and logs, as kubectl does; prints what was removed
+    ///
+    /// For good: nothing brings a pod back, and its name is free again. `virtletctl stop` keeps the disk.
     Delete(Delete),
     /// List things on this node whose owner is not known
     ///

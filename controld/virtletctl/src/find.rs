@@ -17,6 +17,8 @@ pub(super) struct Pod {
     pub(super) sandbox: PodSandbox,
     /// Newest first; if one was named by its id, that alone.
     pub(super) containers: Vec<Container>,
+    /// Whether the id of a container was named: who removes that does not mean its pod.
+    pub(super) by_container: bool,
 }
 
 /// All pods and containers of this node.
@@ -56,15 +58,26 @@ impl Node {
     }
 
     /// The names of a command line without the kind that may stand in front of them, as in `delete pod web`.
-    pub(super) fn names(&self, words: Vec<String>) -> Vec<String> {
+    ///
+    /// A word for another kind in front of names is refused, also if a pod is called so: that pod is named alone, or as `pod/svc`.
+    pub(super) fn names(&self, words: Vec<String>) -> Result<Vec<String>, CtlError> {
+        if let [first, behind @ ..] = words.as_slice()
+            && (!behind.is_empty() || !self.has(first))
+            && let Some(why) = kind::refusal(first)
+        {
+            return Err(CtlError::Usage(why));
+        }
+        if let Some(why) = words.iter().find_map(|word| self.refusal(word)) {
+            return Err(CtlError::Usage(why));
+        }
         let is_kind = |word: &String| kind::is_kind(word) && !self.has(word);
         let skipped = usize::from(words.first().is_some_and(is_kind));
-        words.into_iter().skip(skipped).collect()
+        Ok(words.into_iter().skip(skipped).collect())
     }
 
     /// The same, of a command that is for pods that are named.
     pub(super) fn some_names(&self, words: Vec<String>) -> Result<Vec<String>, CtlError> {
-        let names = self.names(words);
+        let names = self.names(words)?;
         if names.is_empty() {
             return Err(CtlError::Usage("no pod is named; `virtletctl ps -a` lists all".into()));
         }
@@ -73,6 +86,12 @@ impl Node {
 
     fn has(&self, text: &str) -> bool {
         self.sandboxes.iter().any(|sandbox| is_named(sandbox, text))
+    }
+
+    /// Why KIND/NAME is refused that is of another kind, unless a namespace, or a pod with a container, is called like that.
+    fn refusal(&self, text: &str) -> Option<String> {
+        let (word, _) = text.split_once('/').filter(|(word, _)| !self.has(word) && !self.has(text))?;
+        kind::refusal(word)
     }
 
     /// A name or id without its kind, unless a namespace is called like that kind.
@@ -98,7 +117,7 @@ impl Node {
             ([], [container]) => {
                 let sandbox = self.sandboxes.iter().find(|sandbox| sandbox.id == container.pod_sandbox_id);
                 let sandbox = sandbox.ok_or_else(|| self.none(text))?;
-                Ok(Pod { sandbox: sandbox.clone(), containers: vec![(*container).clone()] })
+                Ok(Pod { by_container: true, sandbox: sandbox.clone(), containers: vec![(*container).clone()] })
             }
             (sandboxes, containers) => {
                 let containers = containers.iter().map(|container| format!("container {}", short(&container.id)));
@@ -149,11 +168,15 @@ impl Node {
     }
 
     fn none(&self, text: &str) -> CtlError {
+        if let Some(why) = self.refusal(text) {
+            return CtlError::Usage(why);
+        }
         CtlError::NoPod { text: text.to_owned(), namespace: self.namespace.clone() }
     }
 
     fn whole(&self, sandbox: &PodSandbox) -> Pod {
-        Pod { sandbox: sandbox.clone(), containers: self.containers_of(sandbox).cloned().collect() }
+        let containers = self.containers_of(sandbox).cloned().collect();
+        Pod { sandbox: sandbox.clone(), containers, by_container: false }
     }
 }
 

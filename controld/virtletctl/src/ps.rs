@@ -46,7 +46,8 @@ async fn list(
 /// The rows that are wanted, in their order.
 async fn listed(client: &Client, wanted: &cli::Ps, failed: &mut Vec<CtlError>) -> Result<Vec<Row>, CtlError> {
     let node = Node::read(client).await?;
-    let named = named(&node, wanted, failed);
+    let named = named(&node, wanted, failed)?;
+    check_namespace(&node, &wanted.scope)?;
     let ready = node.sandboxes.iter().filter(|sandbox| sandbox.state() == PodSandboxState::SandboxReady);
     let ips = join_all(ready.map(async |sandbox| (sandbox.id.clone(), client.pod_ip(&sandbox.id).await))).await;
     let mut known = BTreeMap::new();
@@ -80,12 +81,25 @@ async fn listed(client: &Client, wanted: &cli::Ps, failed: &mut Vec<CtlError>) -
     Ok(rows)
 }
 
+/// By `-n 5`, who knows docker means the last five.
+fn check_namespace(node: &Node, scope: &Scope) -> Result<(), CtlError> {
+    let Some(namespace) = &scope.namespace else { return Ok(()) };
+    let is_number = namespace.bytes().all(|byte| byte.is_ascii_digit());
+    if is_number && node.clone().within(&Within { namespace: Some(namespace.clone()) }).sandboxes.is_empty() {
+        let what = format!(
+            "no pod in namespace `{namespace}`; the newest pods are the last of `virtletctl ps -a --sort-by created`"
+        );
+        return Err(CtlError::Usage(what));
+    }
+    Ok(())
+}
+
 /// The ids of the pods that were named, if some were. One that is not there is no reason to leave the others out.
-fn named(node: &Node, wanted: &cli::Ps, failed: &mut Vec<CtlError>) -> Option<Vec<String>> {
+fn named(node: &Node, wanted: &cli::Ps, failed: &mut Vec<CtlError>) -> Result<Option<Vec<String>>, CtlError> {
     // `get pods` names none.
-    let names = node.names(wanted.names.clone());
+    let names = node.names(wanted.names.clone())?;
     if names.is_empty() {
-        return None;
+        return Ok(None);
     }
     let node = node.clone().within(&Within { namespace: wanted.scope.namespace.clone() });
     let mut ids = Vec::new();
@@ -95,7 +109,7 @@ fn named(node: &Node, wanted: &cli::Ps, failed: &mut Vec<CtlError>) -> Option<Ve
             Err(error) => failed.push(error),
         }
     }
-    Some(ids)
+    Ok(Some(ids))
 }
 
 /// Whether a pod of this namespace and with these labels is meant.

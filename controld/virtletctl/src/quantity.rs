@@ -4,6 +4,8 @@ use std::time::Duration;
 
 use common::quantity;
 
+/// Longest grace of a guest, in seconds: a week.
+const MAX_GRACE: u32 = 604_800;
 /// CPU quota that is one CPU, in microseconds a period.
 const MILLIS: i64 = 1000;
 /// Memory below this is a slip: no QEMU starts with it.
@@ -98,6 +100,16 @@ pub(super) fn lines(text: &str) -> Result<Lines, String> {
 /// Says what a span looks like.
 pub(super) fn span(text: &str) -> Result<Duration, String> {
     humantime::parse_duration(text).map_err(|_| "not a span of time, such as 90s, 5m or 1h30m".into())
+}
+
+/// How long a guest may take to shut down, in seconds.
+///
+/// # Errors
+/// Says how long is as long as it takes.
+pub(super) fn grace(text: &str) -> Result<u32, String> {
+    let seconds = text.parse().ok().filter(|seconds| *seconds <= MAX_GRACE);
+    seconds
+        .ok_or_else(|| format!("not a number of seconds from 0 to {MAX_GRACE}, which is a week: as long as it takes"))
 }
 
 /// A number without sign that is small enough to be calculated with.

@@ -11,15 +11,17 @@ use super::error::CtlError;
 use super::find::{Node, Pod};
 use super::logdir::LogDir;
 use super::stop;
+use super::text::short;
 
 /// What a guest has if nobody says how long; by `rm`, one that was started since it was found not to run.
 const GRACE: u32 = 30;
 
 /// Removes pods, all at once, and prints the names of those that are gone, as the user wrote them.
 pub(super) async fn run(client: &Client, wanted: cli::Rm, out: &mut (dyn Write + Send)) -> Result<(), Vec<CtlError>> {
-    let cli::Rm { pods, force, timeout } = wanted;
+    let cli::Rm { pods, force, timeout, volumes: _ } = wanted;
     let seconds = timeout.unwrap_or(if force { 0 } else { GRACE });
     let removing = each(client, pods, out, async |node, pod| {
+        check_named(&pod, "rm")?;
         if !force {
             check_ended(node, &pod)?;
         }
@@ -39,12 +41,45 @@ pub(super) async fn delete(
         // People write `--force --grace-period=0` for kubectl.
         (true, None | Some(0)) => 0,
         (true, Some(seconds)) => {
-            let what = format!("-f ends machines at once, and a guest is to have {seconds} s; leave one of both out");
+            let what =
+                format!("--force ends machines at once, and a guest is to have {seconds} s; leave one of both out");
             return Err(vec![CtlError::Usage(what)]);
         }
     };
-    let removing = each(client, wanted.pods, out, async |node, pod| remove(client, node, &pod.sandbox, seconds).await);
+    check_first(client, &wanted.pods).await.map_err(|error| vec![error])?;
+    let removing = each(client, wanted.pods, out, async |node, pod| {
+        check_named(&pod, "delete")?;
+        remove(client, node, &pod.sandbox, seconds).await
+    });
     stop::told(seconds, "`delete --now`", removing).await
+}
+
+/// A word in front of names that is no pod may be a kind that only the cluster knows: then the names behind it are no pods.
+async fn check_first(client: &Client, pods: &cli::Pods) -> Result<(), CtlError> {
+    let [first, _, ..] = pods.names.as_slice() else { return Ok(()) };
+    if first.contains('/') {
+        return Ok(());
+    }
+    let node = Node::read(client).await?.within(&pods.within);
+    if node.names(pods.names.clone())?.len() == pods.names.len()
+        && matches!(node.find(first), Err(CtlError::NoPod { .. }))
+    {
+        let what = format!("there is neither a pod `{first}` nor such a kind of pods; nothing was removed");
+        return Err(CtlError::Usage(what));
+    }
+    Ok(())
+}
+
+/// Who names a container, as for crictl, does not mean the whole pod.
+fn check_named(pod: &Pod, command: &str) -> Result<(), CtlError> {
+    if !pod.by_container {
+        return Ok(());
+    }
+    let id = pod.containers.first().map(|container| short(&container.id)).unwrap_or_default();
+    let name = pod.name();
+    let what =
+        format!("`{id}` is a container of pod `{name}`; `virtletctl {command} {name}` removes the pod with its disk");
+    Err(CtlError::Usage(what))
 }
 
 /// Of all machines of the pod, whichever was named.

@@ -124,7 +124,7 @@ impl<'a> Meant<'a> {
             return Ok(Self { scope, named: None });
         }
         let node = Node::read(client).await?.within(&Within { namespace: scope.namespace.clone() });
-        let names = node.names(wanted.pods.clone());
+        let names = node.names(wanted.pods.clone())?;
         // `top pods` names none.
         if names.is_empty() {
             return Ok(Self { scope, named: None });

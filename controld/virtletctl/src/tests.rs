@@ -2,6 +2,7 @@
 
 mod fake;
 mod images;
+mod kinds;
 mod machines;
 mod orphans;
 mod verbs;

@@ -122,7 +122,7 @@ pub struct Stop {
     #[command(flatten)]
     pub pods: Pods,
     /// How long a guest may take to shut down, in seconds
-    #[arg(short, long, visible_alias = "time", value_name = "SECONDS", default_value_t = 30, value_parser = clap::value_parser!(u32).range(..=604_800))]
+    #[arg(short, long, visible_alias = "time", value_name = "SECONDS", default_value = "30", value_parser = quantity::grace)]
     pub timeout: u32,
 }
 
@@ -171,8 +171,11 @@ pub struct Rm {
     #[arg(short, long)]
     pub force: bool,
     /// With -f, how long a guest may take to shut down before, in seconds
-    #[arg(short, long, visible_aliases = ["time", "grace-period"], value_name = "SECONDS", value_parser = clap::value_parser!(u32).range(..=604_800))]
+    #[arg(short, long, visible_aliases = ["time", "grace-period"], value_name = "SECONDS", value_parser = quantity::grace)]
     pub timeout: Option<u32>,
+    /// Always so: disks go with their pods
+    #[arg(short, long, hide = true)]
+    pub volumes: bool,
 }
 
 /// Of `delete`.
@@ -181,10 +184,10 @@ pub struct Delete {
     /// Which pods.
     #[command(flatten)]
     pub pods: Pods,
-    /// How long a guest may take to shut down, in seconds [default: 30, or 0 with -f]
-    #[arg(short = 't', long, visible_alias = "timeout", value_name = "SECONDS", value_parser = clap::value_parser!(u32).range(..=604_800))]
+    /// How long a guest may take to shut down, in seconds [default: 30, or 0 with --force]
+    #[arg(short = 't', long, value_name = "SECONDS", value_parser = quantity::grace)]
     pub grace_period: Option<u32>,
     /// End machines at once
-    #[arg(short, long, visible_alias = "now")]
+    #[arg(long, visible_alias = "now")]
     pub force: bool,
 }

@@ -105,11 +105,11 @@ fn a_namespace_narrows_what_a_name_may_mean() {
 fn a_kind_in_front_of_names_is_no_name_unless_a_pod_is_called_so() {
     let words = |words: &[&str]| words.iter().map(|&word| word.to_owned()).collect::<Vec<_>>();
     for (said, wanted) in [(&["pod", "web"][..], &["web"][..]), (&["web", "pod"], &["web", "pod"]), (&["pods"], &[])] {
-        assert_eq!(node().names(words(said)), words(wanted), "{said:?}");
+        assert_eq!(node().names(words(said)).expect("names"), words(wanted), "{said:?}");
     }
     let mut node = node();
     node.sandboxes[0].metadata = Some(PodSandboxMetadata { name: "pod".into(), ..Default::default() });
-    assert_eq!(node.names(words(&["pod", "db"])), words(&["pod", "db"]));
+    assert_eq!(node.names(words(&["pod", "db"])).expect("names"), words(&["pod", "db"]));
 }
 
 #[test]

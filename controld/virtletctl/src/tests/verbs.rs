@@ -17,7 +17,7 @@ use crate::ready::{self, Guest};
 use crate::run;
 
 /// A machine `web` of an image with a user, and one `db` that is off.
-async fn two(fake: Fake) -> (tempfile::TempDir, Handle, std::path::PathBuf) {
+pub(super) async fn two(fake: Fake) -> (tempfile::TempDir, Handle, std::path::PathBuf) {
     let (dir, fake, socket) = serve(fake);
     let logs = dir.path().join("logs");
     let logs = logs.to_str().expect("UTF-8");
@@ -30,13 +30,13 @@ async fn two(fake: Fake) -> (tempfile::TempDir, Handle, std::path::PathBuf) {
     (dir, fake, socket)
 }
 
-async fn ok(socket: &Path, args: &[&str]) -> String {
+pub(super) async fn ok(socket: &Path, args: &[&str]) -> String {
     let (out, errors) = ctl(socket, args).await;
     assert_eq!(errors, [""; 0], "{args:?}");
     out
 }
 
-async fn exit_codes(socket: &Path, args: &[&str]) -> Vec<u8> {
+pub(super) async fn exit_codes(socket: &Path, args: &[&str]) -> Vec<u8> {
     let cli = Cli::try_parse_from(["virtletctl", "--socket", socket.to_str().expect("UTF-8")].iter().chain(args));
     let done = run(cli.expect("arguments"), &mut Vec::new(), Interrupt::default()).await;
     done.err().unwrap_or_default().iter().map(CtlError::exit_code).collect()
@@ -80,6 +80,8 @@ async fn lists_are_as_by_kubectl_and_docker() {
     assert!(table.contains("5a000000000000000000000000000001"), "{table}");
     let (out, errors) = ctl(&socket, &["ps", "web", "nobody", "-o", "name"]).await;
     assert_eq!((out.as_str(), errors.len()), ("default/web\n", 1), "{errors:?}");
+    let fifth = ctl(&socket, &["ps", "-n", "5"]).await.1;
+    assert!(fifth[0].starts_with("no pod in namespace `5`; the newest pods are the last of"), "{fifth:?}");
     assert!(ctl(&socket, &["ps", "--sort-by", "colour"]).await.1[0].starts_with("a row has no field `colour`"));
 }
 
