@@ -70,8 +70,11 @@ pub enum Command {
     /// When the image cannot be pulled, it exits as `image pull` does.
     Run(Run),
     /// List pods
-    #[command(visible_aliases = ["get", "ls"], alias = "list")]
+    #[command(visible_alias = "ls")]
     Ps(Ps),
+    /// List pods, also those whose machines do not run, as kubectl does
+    #[command(visible_alias = "list")]
+    Get(Ps),
     /// Tell all that is known of pods and their machines, setting by setting
     Describe(Describe),
     /// Print all that is known of pods and their machines, as JSON

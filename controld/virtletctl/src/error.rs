@@ -88,11 +88,11 @@ pub enum CtlError {
         pod: String,
     },
     /// The same, in a namespace that may be meant as docker's `-n`.
-    #[error("no pod `{text}` in namespace `{lines}`; for the last {lines} lines write --tail {lines}")]
+    #[error("no pod `{text}` in namespace `{lines}`; for so many of the last lines write --tail {lines}")]
     NoPodButLines {
         /// What was written.
         text: String,
-        /// A number.
+        /// A number, or `all`.
         lines: String,
     },
     /// More than one pod, or container, of that name or id.

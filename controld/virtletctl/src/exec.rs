@@ -16,7 +16,7 @@ use super::error::CtlError;
 use super::find::Node;
 use super::tell::tell_line;
 use super::terminal::{self, Raw, Signals};
-use super::{cli, wait};
+use super::{cli, variable, wait};
 
 pub(super) use self::session::{Streams, carry};
 
@@ -46,7 +46,12 @@ pub(super) async fn run(client: &Client, wanted: cli::Exec, out: &mut (dyn Write
         stdin: options.stdin,
         stdout: options.stdout,
         stderr: options.stderr,
-        env: wanted.env.iter().filter_map(|variable| valued(variable)).collect(),
+        env: wanted
+            .env
+            .iter()
+            .filter_map(|text| variable::valued(text))
+            .map(|(name, value)| format!("{name}={value}"))
+            .collect(),
         working_dir: wanted.workdir.unwrap_or_default(),
         user: wanted.user.unwrap_or_default(),
     };
@@ -88,16 +93,6 @@ pub(super) async fn shell(client: &Client, wanted: cli::Shell, out: &mut (dyn Wr
         within,
     };
     Box::pin(run(client, exec, out)).await
-}
-
-/// A variable with its value, which may be our own.
-fn valued(variable: &str) -> Option<String> {
-    if variable.contains('=') {
-        return Some(variable.to_owned());
-    }
-    #[expect(clippy::disallowed_methods, reason = "of the user's environment, the variables that the user names")]
-    let value = std::env::var(variable).ok()?;
-    Some(format!("{variable}={value}"))
 }
 
 /// Waits for the command, then shows all of its output.

@@ -18,6 +18,7 @@ use super::doctor::find_program;
 use super::document;
 use super::error::CtlError;
 use super::find::Node;
+use super::kind;
 use super::text::{shown, table};
 
 /// How long the daemon may take to say what machines run on; without its word, `controld validate` goes by the node's devices.
@@ -25,7 +26,8 @@ const ASKED: Duration = Duration::from_secs(5);
 
 pub(super) async fn run(client: &Client, wanted: &cli::Explain, out: &mut (dyn Write + Send)) -> Result<(), CtlError> {
     let node = Node::read(client).await?.within(&wanted.within);
-    let (pod, container) = node.find_container(&wanted.pod, wanted.container.as_deref())?;
+    let found = node.find_container(&wanted.pod, wanted.container.as_deref());
+    let (pod, container) = found.map_err(|error| or_fields(error, &wanted.pod))?;
     let told = client.container_in_full(&container.id).await?;
     let settings = info(&told.info).get("settings").cloned().unwrap_or_default();
     let Some(list) = settings.as_array() else {
@@ -42,6 +44,18 @@ pub(super) async fn run(client: &Client, wanted: &cli::Explain, out: &mut (dyn W
     }
     out.flush()?;
     Ok(())
+}
+
+/// By `explain pods`, who knows kubectl means the fields that a pod may have.
+fn or_fields(error: CtlError, text: &str) -> CtlError {
+    let word = text.split('.').next().unwrap_or_default();
+    match error {
+        CtlError::NoPod { .. } if kind::is_kind(word) => CtlError::Usage(
+            "`virtletctl explain POD` tells what a pod's machine has; docs/annotations.md tells what a pod may say"
+                .into(),
+        ),
+        error => error,
+    }
 }
 
 /// Becomes `controld validate`, which has the rules: so both are of one version, or it says that it does not know the command.

@@ -3,10 +3,13 @@
 use std::collections::HashMap;
 use std::mem::{Discriminant, discriminant};
 
+/// Keys that are known.
+const KEYS: &str = "name, id, label, status and ancestor";
+
 /// One filter.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Filter {
-    /// A part of the name.
+    /// A part of the name; behind `^` its beginning, in front of `$` its end.
     Name(String),
     /// The beginning of a pod's or container's id.
     Id(String),
@@ -30,10 +33,12 @@ pub(super) struct Judged<'a> {
 
 /// Reads a `--filter`.
 pub(super) fn parse(text: &str) -> Result<Filter, String> {
-    let Some((key, value)) = text.split_once('=') else { return Err("must be KEY=VALUE".into()) };
+    let Some((key, value)) = text.split_once('=') else {
+        return Err("must be KEY=VALUE; for a manifest there is `virtletctl validate -f FILE`".into());
+    };
     let owned = value.to_owned();
     match key {
-        "name" => Ok(Filter::Name(owned.trim_start_matches('/').to_owned())),
+        "name" => name(value).map(Filter::Name),
         "id" => Ok(Filter::Id(owned)),
         "ancestor" | "image" => Ok(Filter::Ancestor(owned)),
         "label" => Ok(match value.split_once('=') {
@@ -41,8 +46,22 @@ pub(super) fn parse(text: &str) -> Result<Filter, String> {
             None => Filter::Label(owned, None),
         }),
         "status" | "state" => status(value).map(Filter::Status),
-        _ => Err(format!("`{key}` is none of name, id, label, status and ancestor; --field-selector knows all fields")),
+        "before" | "since" => {
+            Err(format!("`{key}` is none of {KEYS}; `virtletctl ps -a --sort-by created` has the newest pods last"))
+        }
+        _ => Err(format!("`{key}` is none of {KEYS}; `virtletctl inspect POD` tells all else")),
     }
+}
+
+/// Of docker's regular expressions, what stands for the beginning and the end. A name has a slash in front there.
+fn name(text: &str) -> Result<String, String> {
+    let (start, bare) = text.strip_prefix('^').map_or(("", text), |bare| ("^", bare));
+    let name = bare.trim_start_matches('/');
+    let plain = name.strip_suffix('$').unwrap_or(name);
+    if plain.chars().any(|c| !c.is_ascii_alphanumeric() && !"-._".contains(c)) {
+        return Err(format!("`{text}` is no part of a name; of regular expressions, ^ and $ are known"));
+    }
+    Ok(format!("{start}{name}"))
 }
 
 fn status(value: &str) -> Result<&'static [&'static str], String> {
@@ -73,7 +92,7 @@ pub(super) fn select(filters: &[Filter], row: Judged<'_>) -> bool {
 impl Filter {
     fn allows(&self, row: Judged<'_>) -> bool {
         match self {
-            Self::Name(part) => row.name.contains(part.as_str()),
+            Self::Name(part) => is_part(part, row.name),
             Self::Id(beginning) => row.ids.iter().any(|id| id.starts_with(beginning.as_str())),
             Self::Label(key, value) => {
                 row.labels.get(key).is_some_and(|found| value.as_ref().is_none_or(|value| value == found))
@@ -81,6 +100,16 @@ impl Filter {
             Self::Status(states) => states.contains(&row.state),
             Self::Ancestor(part) => row.image.contains(part.as_str()),
         }
+    }
+}
+
+fn is_part(part: &str, name: &str) -> bool {
+    let (start, end) = (part.strip_prefix('^'), part.strip_suffix('$'));
+    match (start, end) {
+        (Some(start), None) => name.starts_with(start),
+        (None, Some(end)) => name.ends_with(end),
+        (Some(_), Some(_)) => part.trim_start_matches('^').trim_end_matches('$') == name,
+        (None, None) => name.contains(part),
     }
 }
 
@@ -98,6 +127,12 @@ mod tests {
             (&["name=/web-1"], true),
             (&["name=db", "name=web"], true),
             (&["name=db"], false),
+            (&["name=^web"], true),
+            (&["name=^/web-1$"], true),
+            (&["name=eb-1$"], true),
+            (&["name=^web$"], false),
+            (&["name=eb"], true),
+            (&["name=^eb"], false),
             (&["id=c"], true),
             (&["id=a"], false),
             (&["label=app", "label=app=web"], true),
@@ -110,7 +145,7 @@ mod tests {
             let filters: Vec<Filter> = filters.iter().map(|text| parse(text).expect(text)).collect();
             assert_eq!(select(&filters, row), wanted, "{filters:?}");
         }
-        for text in ["", "name", "colour=red", "status=lost"] {
+        for text in ["", "name", "colour=red", "status=lost", "name=web|db", "before=web"] {
             parse(text).expect_err(text);
         }
     }

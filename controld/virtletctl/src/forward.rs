@@ -19,6 +19,7 @@ use super::client::Client;
 use super::error::CtlError;
 use super::find::Node;
 use super::interrupt::Interrupt;
+use super::ports::Address;
 use super::tell::tell_line;
 use super::text::shown;
 
@@ -49,10 +50,12 @@ async fn forward_ports(
     let session = Arc::new(forward(&url).await.map_err(CtlError::Forward)?);
     let mut listening = JoinSet::new();
     for ports in &wanted.ports {
-        for listener in listen(wanted.address, ports.local).await? {
-            let local = listener.local_addr()?;
-            writeln!(out, "Forwarding from {local} -> {}", ports.remote)?;
-            listening.spawn(accept(listener, session.clone(), ports.remote));
+        for address in &wanted.addresses {
+            for listener in listen(*address, ports.local).await? {
+                let local = listener.local_addr()?;
+                writeln!(out, "Forwarding from {local} -> {}", ports.remote)?;
+                listening.spawn(accept(listener, session.clone(), ports.remote));
+            }
         }
     }
     out.flush()?;
@@ -61,13 +64,13 @@ async fn forward_ports(
 }
 
 /// Listens on a port of loopback, in both families if there are two, as kubectl does; or on one address.
-async fn listen(address: Option<IpAddr>, port: u16) -> Result<Vec<TcpListener>, CtlError> {
+async fn listen(address: Address, port: u16) -> Result<Vec<TcpListener>, CtlError> {
     let bind = async |ip: IpAddr, port: u16| {
         let address = SocketAddr::new(ip, port);
         TcpListener::bind(address).await.map_err(|cause| CtlError::Listen { address, cause })
     };
-    if let Some(address) = address {
-        return Ok(vec![bind(address, port).await?]);
+    if let Address::Ip(ip) = address {
+        return Ok(vec![bind(ip, port).await?]);
     }
     let first = bind(Ipv4Addr::LOCALHOST.into(), port).await?;
     // The same port in the other family, which a node may not have.

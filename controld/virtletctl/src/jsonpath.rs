@@ -10,6 +10,9 @@ use super::text::{harmless, shown};
 /// Ranges within each other, which nobody writes more of.
 const MAX_DEPTH: usize = 8;
 
+/// What has keys of each pod's own.
+const LABELS: &str = "labels";
+
 /// A template.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct JsonPath(Vec<Piece>);
@@ -153,6 +156,11 @@ fn key(text: &str) -> (String, &str) {
 }
 
 impl JsonPath {
+    /// The first key on its paths that a document has not. Which labels there are, each pod says for itself.
+    pub(super) fn lacks(&self, document: &Value) -> Option<&str> {
+        lacks(&self.0, document)
+    }
+
     /// What it makes of a document. Foreign text is made harmless; what is not there is nothing.
     pub(super) fn render(&self, document: &Value) -> String {
         let mut text = String::new();
@@ -176,6 +184,31 @@ fn render(pieces: &[Piece], document: &Value, text: &mut String) {
             }
         }
     }
+}
+
+fn lacks<'a>(pieces: &'a [Piece], document: &Value) -> Option<&'a str> {
+    pieces.iter().find_map(|piece| match piece {
+        Piece::Text(_) => None,
+        Piece::Path(steps) => absent(document, steps),
+        Piece::Range(steps, inner) => {
+            absent(document, steps).or_else(|| walk(document, steps).into_iter().find_map(|found| lacks(inner, found)))
+        }
+    })
+}
+
+/// The first key of a path that something on its way has not.
+fn absent<'a>(document: &Value, steps: &'a [Step]) -> Option<&'a str> {
+    let mut found = vec![document];
+    for step in steps {
+        match step {
+            Step::Key(key) if found.iter().any(|value| value.as_object().is_some_and(|it| !it.contains_key(key))) => {
+                return Some(key);
+            }
+            Step::Key(key) if key == LABELS => return None,
+            _ => found = found.into_iter().flat_map(|value| step.of(value)).collect(),
+        }
+    }
+    None
 }
 
 fn walk<'a>(document: &'a Value, steps: &[Step]) -> Vec<&'a Value> {
@@ -212,48 +245,4 @@ fn plain(value: &Value) -> String {
 }
 
 #[cfg(test)]
-mod tests {
-    use serde_json::json;
-
-    use super::*;
-
-    #[test]
-    fn templates_are_filled_as_by_kubectl() {
-        let document = json!({ "items": [
-            { "metadata": { "name": "web", "labels": { "a.b/c": "d" } }, "status": { "podIP": "10.1.0.1" }, "n": 1 },
-            { "metadata": { "name": "db\u{1b}" }, "status": {}, "n": 2 },
-        ] });
-        for (template, wanted) in [
-            ("{.items[*].metadata.name}", "web db\\u{1b}"),
-            (".items[0].status.podIP", "10.1.0.1"),
-            ("{$.items[-1].n}", "2"),
-            ("{.items[0]['metadata'].labels.a\\.b/c}", "d"),
-            ("{.items[0].metadata.labels['a\\.b/c']}", "d"),
-            ("{range .items[*]}{.metadata.name}{\"\\t\"}{.n}{\"\\n\"}{end}", "web\t1\ndb\\u{1b}\t2\n"),
-            ("names: {.items[*]['metadata']['name']}{'}'}", "names: web db\\u{1b}}"),
-            ("{.items[0].metadata.labels}", "{\"a.b/c\":\"d\"}"),
-            ("{.items[9].n}{.nothing}", ""),
-            ("{.items[0].metadata.*}", "{\"a.b/c\":\"d\"} web"),
-        ] {
-            assert_eq!(template.parse::<JsonPath>().expect(template).render(&document), wanted, "{template}");
-        }
-    }
-
-    #[test]
-    fn what_is_not_understood_is_refused() {
-        for text in [
-            "",
-            "{.a",
-            "{range .a}",
-            "{end}",
-            "{.items[?(@.n==1)]}",
-            "{.items[0:1]}",
-            "{..name}",
-            "{.a[}",
-            "{a.b}",
-            &"{range .a}".repeat(20),
-        ] {
-            text.parse::<JsonPath>().expect_err(text);
-        }
-    }
-}
+mod tests;

@@ -59,6 +59,7 @@ mod terminal;
 mod text;
 pub mod thing;
 mod until;
+mod variable;
 mod version;
 mod vnc;
 mod wait;
@@ -116,6 +117,10 @@ pub async fn run(cli: Cli, out: &mut (dyn Write + Send), interrupt: Interrupt) -
             boxed(move || async move { create::run(client, wanted, out, interrupt).await.map_err(one) })
         }
         Command::Ps(wanted) => boxed(move || async move { ps::run(client, &wanted, out).await }),
+        Command::Get(mut wanted) => {
+            wanted.all = true;
+            boxed(move || async move { ps::run(client, &wanted, out).await })
+        }
         Command::Logs(wanted) => boxed(move || async move { logs::run(client, &wanted, out).await.map_err(one) }),
         Command::Console(wanted) => boxed(move || async move { console::run(client, &wanted).await.map_err(one) }),
         Command::Exec(wanted) => boxed(move || async move { exec::run(client, wanted, out).await.map_err(one) }),

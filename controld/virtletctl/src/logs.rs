@@ -68,10 +68,12 @@ fn before(log: &Path, attempt: u32) -> Option<PathBuf> {
     log.is_file().then_some(log)
 }
 
-/// By `-n 5`, who knows docker means lines.
+/// By `-n 5` or `-n all`, who knows docker means lines.
 fn or_lines(error: CtlError) -> CtlError {
     match error {
-        CtlError::NoPod { text, namespace: Some(lines) } if lines.bytes().all(|byte| byte.is_ascii_digit()) => {
+        CtlError::NoPod { text, namespace: Some(lines) }
+            if lines == "all" || lines.bytes().all(|byte| byte.is_ascii_digit()) =>
+        {
             CtlError::NoPodButLines { text, lines }
         }
         error => error,

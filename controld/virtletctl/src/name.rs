@@ -27,12 +27,6 @@ pub(super) fn label(text: &str) -> Result<String, String> {
     Ok(text.to_owned())
 }
 
-/// `NAME=VALUE`, or `NAME` alone.
-pub(super) fn variable(text: &str) -> Result<String, String> {
-    let name = text.split_once('=').map_or(text, |(name, _)| name);
-    if name.is_empty() { Err("must be NAME=VALUE or NAME".into()) } else { Ok(text.to_owned()) }
-}
-
 /// `KEY=VALUE`.
 pub(super) fn annotation(text: &str) -> Result<(String, String), String> {
     match text.split_once('=') {
@@ -44,7 +38,12 @@ pub(super) fn annotation(text: &str) -> Result<(String, String), String> {
 /// A network by its name, with or without the name of its link.
 pub(super) fn network(text: &str) -> Result<String, String> {
     match text {
+        "bridge" | "default" => {
+            Err("every machine is in the default network; leave it out, or name one that `tapmanager networks` lists"
+                .into())
+        }
         "host" | "none" => Err("every machine has a network of its own; ports of it are published by -p".into()),
+        _ if text.contains(':') => Err("a pod has a network of its own, and no other's".into()),
         _ if text.is_empty() || text.contains(|c: char| c == ',' || c.is_whitespace()) => {
             Err("must be NAME or NAME@LINK, of one network; `tapmanager networks` lists them".into())
         }
@@ -115,7 +114,9 @@ mod tests {
         assert!(annotation("a").is_err() && annotation("=b").is_err());
         assert_eq!(socket("unix:///run/x.sock"), Ok("/run/x.sock".into()));
         assert_eq!(network("lab@net7"), Ok("lab@net7".into()));
-        assert!(["", "host", "none", "a,b", "a b"].iter().all(|text| network(text).is_err()));
+        assert!(
+            ["", "host", "none", "bridge", "container:web", "a,b", "a b"].iter().all(|text| network(text).is_err())
+        );
         assert!(["KILL", "SIGKILL", "9"].iter().all(|text| kill_signal(text).is_ok()) && kill_signal("TERM").is_err());
     }
 }

@@ -34,6 +34,9 @@ pub(crate) fn place(text: &str) -> Result<Place, String> {
     }
     match (pod, path) {
         ("", _) => Err("a pod's name must be in front of the colon".into()),
+        (pod, _) if pod.contains('@') => {
+            Err("no user is in front of the pod: the guest's agent copies, and nobody logs in; leave USER@ out".into())
+        }
         (_, "") => Err("a path in the guest must be behind the colon".into()),
         _ => Ok(Place::Guest { pod: pod.to_owned(), path: path.to_owned() }),
     }
@@ -72,7 +75,7 @@ mod tests {
             assert_eq!(place(text), Ok(wanted), "{text}");
         }
         assert_eq!((place("-"), place("./-")), (Ok(Place::Stream), Ok(Place::Local("./-".into()))));
-        for text in ["", ":a", "web:"] {
+        for text in ["", ":a", "web:", "user@web:x"] {
             place(text).expect_err(text);
         }
     }

@@ -1,5 +1,7 @@
 //! Ports of `port-forward`, as kubectl writes them.
 
+use std::net::IpAddr;
+
 /// A port of ours, and the pod's that it leads to.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Ports {
@@ -8,8 +10,29 @@ pub struct Ports {
     pub(super) remote: u16,
 }
 
-/// `PORT`, `LOCAL:REMOTE` or `:REMOTE`, which takes a free local port.
+/// Where local ports are.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Address {
+    /// Loopback, in both families if there are two.
+    Loopback,
+    /// One address.
+    Ip(IpAddr),
+}
+
+/// An address, or `localhost`.
+pub(super) fn address(text: &str) -> Result<Address, String> {
+    if text == "localhost" {
+        return Ok(Address::Loopback);
+    }
+    text.parse().map(Address::Ip).map_err(|_| "no IP address, nor `localhost`".into())
+}
+
+/// `PORT`, `LOCAL:REMOTE` or `:REMOTE`, which takes a free local port; behind `tcp/`, as by virtctl, too.
 pub(super) fn parse(text: &str) -> Result<Ports, String> {
+    let text = text.strip_prefix("tcp/").unwrap_or(text);
+    if text.starts_with("udp/") {
+        return Err("only TCP is forwarded; `virtletctl run -p PORT:PORT/udp` publishes a port of UDP".into());
+    }
     let number = |text: &str| text.parse::<u16>().map_err(|_| format!("`{text}` is no port: 1 to 65535"));
     let (local, remote) = match text.split_once(':') {
         None => (number(text)?, number(text)?),
@@ -25,10 +48,12 @@ mod tests {
 
     #[test]
     fn ports_are_read_as_kubectl_reads_them() {
-        for (text, local, remote) in [("80", 80, 80), ("8080:80", 8080, 80), (":80", 0, 80), ("0:80", 0, 80)] {
+        for (text, local, remote) in
+            [("80", 80, 80), ("8080:80", 8080, 80), (":80", 0, 80), ("0:80", 0, 80), ("tcp/8080:80", 8080, 80)]
+        {
             assert_eq!(parse(text), Ok(Ports { local, remote }), "{text}");
         }
-        for text in ["", ":", "0", "80:", "80:0", "80:0x50", "65536", "-1", "1:2:3", "http"] {
+        for text in ["udp/53", "", ":", "0", "80:", "80:0", "80:0x50", "65536", "-1", "1:2:3", "http"] {
             parse(text).expect_err(text);
         }
     }

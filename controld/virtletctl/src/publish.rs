@@ -39,6 +39,9 @@ fn address(text: &str) -> Result<IpAddr, String> {
 }
 
 fn port(text: &str) -> Result<u16, String> {
+    if text.contains('-') {
+        return Err(format!("`{text}` is no port: ranges are not taken, write one -p for each port"));
+    }
     text.parse().ok().filter(|port| *port != 0).ok_or_else(|| format!("`{text}` is no port: 1 to 65535"))
 }
 

@@ -15,6 +15,9 @@ enum Must {
     Not,
 }
 
+/// Flags that docker's `ps -l`, the newest container, has behind it.
+const OF_DOCKER: [&str; 4] = ["a", "aq", "q", "qa"];
+
 type Requirements = Vec<(String, Must)>;
 
 /// What the labels of a pod must be; all of it.
@@ -27,6 +30,12 @@ pub struct Fields(Requirements);
 
 /// Reads a `-l`.
 pub(super) fn labels(text: &str) -> Result<Labels, String> {
+    if OF_DOCKER.contains(&text) {
+        return Err(format!(
+            "-l is a selector of labels, and the newest pods are the last of `virtletctl ps -a --sort-by created`; a label \
+             `{text}` is meant by `{text},{text}`"
+        ));
+    }
     parts(text)?.into_iter().map(label).collect::<Result<_, _>>().map(Labels)
 }
 
@@ -45,6 +54,7 @@ fn of_kubectl(key: String) -> String {
         "status.phase" => "state".into(),
         "status.podIP" => "ip".into(),
         "metadata.creationTimestamp" | "created" => "createdAt".into(),
+        "status.containerStatuses[0].restartCount" => "attempt".into(),
         _ => key,
     }
 }
@@ -52,8 +62,14 @@ fn of_kubectl(key: String) -> String {
 /// Reads a `--sort-by`: a field of ours, or kubectl's path to it, as in `{.metadata.name}`.
 pub(super) fn sort_field(text: &str) -> Result<String, String> {
     let path = text.strip_prefix('{').and_then(|path| path.strip_suffix('}')).unwrap_or(text);
-    let name = key(path.strip_prefix('.').unwrap_or(path))?;
-    Ok(of_kubectl(name))
+    let path = path.strip_prefix('.').unwrap_or(path);
+    let ours = of_kubectl(path.to_owned());
+    key(&ours).map_err(|_| {
+        format!(
+            "`{path}` is no field; fields are name, namespace, state, ip, image, createdAt, podId, containerId, runtimeHandler, \
+             attempt and labels"
+        )
+    })
 }
 
 /// The parts between commas; those in parentheses stay together.
@@ -180,7 +196,8 @@ mod tests {
         ] {
             assert_eq!(labels(selector).expect(selector).select(&of), wanted, "{selector}");
         }
-        for wrong in [",", "a,,b", "a b", "a in b", "a in (b", "=x", "!", "a b=c", &"a,".repeat(80)] {
+        assert!(labels("q,q").is_ok());
+        for wrong in ["q", "aq", ",", "a,,b", "a b", "a in b", "a in (b", "=x", "!", "a b=c", &"a,".repeat(80)] {
             labels(wrong).expect_err(wrong);
         }
     }
@@ -192,6 +209,7 @@ mod tests {
             (".metadata.name", "name"),
             ("{.metadata.creationTimestamp}", "createdAt"),
             ("created", "createdAt"),
+            (".status.containerStatuses[0].restartCount", "attempt"),
         ] {
             assert_eq!(sort_field(text).as_deref(), Ok(wanted), "{text}");
         }

@@ -27,6 +27,9 @@ const FIELDS: [(&str, &str); 17] = [
 /// A field that is not of `-o json`, as it is another at each look.
 pub(super) const AGE: &str = "age";
 
+/// The table that docker's word alone stands for.
+const TABLE: &str = "table {{.Name}}\t{{.Namespace}}\t{{.State}}\t{{.IP}}\t{{.Image}}\t{{.Age}}";
+
 /// What becomes of each row.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Template {
@@ -45,9 +48,13 @@ enum Piece {
 
 /// Reads a `--format`.
 pub(super) fn parse(text: &str) -> Result<Template, String> {
-    if text == "json" {
-        return Ok(Template { is_table: false, pieces: vec![Piece::Json(None)] });
-    }
+    let text = match text {
+        "json" => return Ok(Template { is_table: false, pieces: vec![Piece::Json(None)] }),
+        "yaml" => return Err("YAML is had by -o yaml".into()),
+        "csv" => return Err("there is no CSV; take -o json and jq, which has `@csv`".into()),
+        "table" => TABLE,
+        _ => text,
+    };
     let (is_table, mut rest) = match text.strip_prefix("table ") {
         Some(rest) => (true, rest.trim_start()),
         None => (false, text),
@@ -195,7 +202,18 @@ mod tests {
 
     #[test]
     fn what_is_not_understood_is_refused() {
-        for text in ["", "name", "{{.Name", "{{if .Name}}x{{end}}", "{{.Colour}}", "{{Name}}", "{{.Name | upper}}"] {
+        assert!(parse("table").is_ok_and(|template| template.is_table));
+        for text in [
+            "",
+            "csv",
+            "yaml",
+            "name",
+            "{{.Name",
+            "{{if .Name}}x{{end}}",
+            "{{.Colour}}",
+            "{{Name}}",
+            "{{.Name | upper}}",
+        ] {
             parse(text).expect_err(text);
         }
     }

@@ -20,6 +20,8 @@ use super::text::shown;
 const LOOK_AGAIN: Duration = Duration::from_secs(5);
 /// After the events have ended, as they do when controld restarts.
 const PAUSE: Duration = Duration::from_secs(1);
+/// For one look and its answer, if one is not to wait.
+const LOOK: Duration = Duration::from_secs(5);
 /// For what comes soon or never, if nobody says how long.
 const SOON: Duration = Duration::from_secs(300);
 
@@ -48,7 +50,10 @@ async fn one(client: &Client, node: &Node, text: &str, wanted: &Wait) -> Result<
         found => found?,
     };
     let name = pod.name();
-    let deadline = wanted.timeout.unwrap_or(SOON);
+    let deadline = match wanted.timeout {
+        Some(Duration::ZERO) => LOOK,
+        said => said.unwrap_or(SOON),
+    };
     let come = async {
         match wanted.until {
             Until::Ready => {

@@ -6,7 +6,7 @@ use clap::Args;
 
 use super::Within;
 use crate::place::{Place, place};
-use crate::{complete, name, quantity};
+use crate::{complete, name, quantity, variable};
 
 /// Of `exec`.
 #[derive(Debug, Args)]
@@ -25,7 +25,7 @@ pub struct Exec {
     pub tty: bool,
     /// Variable for the command, beside the container's or in place of one; without a value it is our own, if we have it; may be
     /// repeated
-    #[arg(short, long, value_name = "NAME[=VALUE]", value_parser = name::variable, conflicts_with = "sync")]
+    #[arg(short, long, value_name = "NAME[=VALUE]", value_parser = variable::parse, conflicts_with = "sync")]
     pub env: Vec<String>,
     /// Directory in the guest, if not the container's
     #[arg(short, long, value_name = "PATH", value_parser = name::non_empty, conflicts_with = "sync")]
@@ -77,6 +77,12 @@ pub struct Cp {
     /// Where to, as the other of both; `-` writes an archive of tar to the standard output
     #[arg(value_name = "POD:PATH|PATH|-", add = complete::places(), value_parser = place)]
     pub to: Place,
+    /// Always so: a directory is copied with all that is in it
+    #[arg(short, long, hide = true)]
+    pub recursive: bool,
+    /// Always so: nothing is told of what was copied
+    #[arg(short, long, hide = true)]
+    pub quiet: bool,
     /// Name of the container, if not the newest one of the pod is meant
     #[arg(short, long, value_name = "NAME", value_parser = name::non_empty)]
     pub container: Option<String>,

@@ -14,6 +14,7 @@ pub enum ImageCommand {
     /// List images
     ///
     /// One that is only pinned has no name.
+    #[command(alias = "list")]
     Ls(List),
     /// Fetch an image; prints its id
     ///
@@ -31,6 +32,7 @@ pub enum ImageCommand {
     /// Forget an image; prints what went
     ///
     /// A name goes alone; an id takes all names of its image along. An image goes with its last name, unless something needs it.
+    #[command(alias = "remove")]
     Rm(Remove),
     /// Tell all about an image of this node, or whether a file would be taken as one
     ///
@@ -47,7 +49,8 @@ pub enum ImageCommand {
     Gc(Gc),
     /// Remove images that no pod uses
     ///
-    /// Prints what went. Pinned images stay, and so do those that others in use stand on.
+    /// All that were pulled, and not only those without a name, as by docker. Prints what went. Pinned images stay, and so do those that
+    /// others in use stand on.
     Prune(Prune),
     /// Keep an image, also when it has no name left; prints its id
     Pin(Pin),
@@ -70,6 +73,9 @@ pub struct List {
     /// Only ids, in full
     #[arg(short, long, conflicts_with_all = ["output", "json"])]
     pub quiet: bool,
+    /// Always so: no image is left out
+    #[arg(short, long, hide = true)]
+    pub all: bool,
     /// How to print.
     #[command(flatten)]
     pub output: Output,
@@ -162,6 +168,9 @@ pub struct Remove {
     /// Only for this runtime handler [default: for all]
     #[arg(long, value_name = "HANDLER", value_parser = non_empty)]
     pub handler: Option<String>,
+    /// Taken as docker has it: what a pod uses stays all the same
+    #[arg(short, long, hide = true)]
+    pub force: bool,
     /// As JSON
     #[arg(long)]
     pub json: bool,

@@ -1,13 +1,12 @@
 //! `logs`, `console`, `port-forward`, `explain` and `vnc`, each of one pod.
 
-use std::net::IpAddr;
 use std::path::PathBuf;
 use std::time::Duration;
 
 use clap::Args;
 
 use super::{Output, Within};
-use crate::ports::{self, Ports};
+use crate::ports::{self, Address, Ports};
 use crate::quantity::{self, Lines};
 use crate::{complete, name};
 
@@ -69,9 +68,9 @@ pub struct PortForward {
     /// Ports; `:REMOTE` takes a free local port
     #[arg(value_name = "[LOCAL:]REMOTE", required = true, value_parser = ports::parse)]
     pub ports: Vec<Ports>,
-    /// Local address to listen on [default: loopback]
-    #[arg(long, value_name = "IP")]
-    pub address: Option<IpAddr>,
+    /// Local addresses to listen on, with commas in between; `localhost` is loopback
+    #[arg(long = "address", value_name = "IP", value_delimiter = ',', default_value = "localhost", value_parser = ports::address)]
+    pub addresses: Vec<Address>,
     /// Where the pod is named.
     #[command(flatten)]
     pub within: Within,
@@ -106,6 +105,9 @@ pub struct Vnc {
     /// Write what the screen shows to a file, as PNG, and end; `-` is the standard output
     #[arg(long, value_name = "FILE", conflicts_with = "port")]
     pub screenshot: Option<PathBuf>,
+    /// Always so: no viewer is started
+    #[arg(long, hide = true)]
+    pub proxy_only: bool,
     /// Container, if not the newest
     #[arg(short, long, value_name = "NAME")]
     pub container: Option<String>,

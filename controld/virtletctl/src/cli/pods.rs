@@ -74,7 +74,7 @@ pub struct Wait {
     /// are taken, too.
     #[arg(long = "for", value_name = "WHAT", default_value = "stopped", value_parser = condition::parse)]
     pub until: Until,
-    /// How long at most [default: for ever, or 5m for what comes soon or never]
+    /// How long at most; 0 looks once [default: for ever, or 5m for what comes soon or never]
     #[arg(long, value_name = "DURATION", value_parser = quantity::span)]
     pub timeout: Option<Duration>,
 }

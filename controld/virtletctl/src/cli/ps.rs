@@ -12,11 +12,11 @@ use crate::{cli, complete, name};
 /// Of `ps`.
 #[derive(Debug, Args)]
 pub struct Ps {
-    /// Names of pods, also as NAMESPACE/NAME or pod/NAME, or beginnings of their or their containers' ids [default: all that
-    /// run]
+    /// Names of pods, also as NAMESPACE/NAME or pod/NAME, or beginnings of their or their containers' ids [default: all; of `ps`,
+    /// those that run]
     #[arg(value_name = "NAME|ID", add = complete::pods(), value_parser = name::non_empty)]
     pub names: Vec<String>,
-    /// Also what does not run
+    /// Also what does not run, as `get` does in any case
     #[arg(short, long)]
     pub all: bool,
     /// Only ids of pods, in full
@@ -66,6 +66,7 @@ fn shape(text: &str) -> Result<Shape, String> {
         "json" => cli::Form::Json,
         "yaml" => cli::Form::Yaml,
         "name" => cli::Form::Name,
+        "table" => return Err("a table is what comes without -o; leave it out".into()),
         _ => match text.split_once('=') {
             Some(("jsonpath", path)) => return path.parse().map(Shape::Path),
             Some(("go-template", _)) => return Err("templates are written as docker does, by --format".into()),

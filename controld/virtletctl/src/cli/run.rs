@@ -7,7 +7,7 @@ use clap::Args;
 
 use crate::publish::{self, Publish};
 use crate::share::{self, Share};
-use crate::{name, quantity};
+use crate::{name, quantity, variable};
 
 /// Of `run`.
 #[derive(Debug, Args)]
@@ -42,9 +42,9 @@ pub struct Run {
     /// Network beside the default one; may be repeated
     #[arg(long = "network", visible_alias = "net", value_name = "NAME[@LINK]", value_parser = name::network)]
     pub networks: Vec<String>,
-    /// Variable for commands that our agent runs in the guest; may be repeated
-    #[arg(short, long, value_name = "NAME=VALUE", value_parser = name::annotation)]
-    pub env: Vec<(String, String)>,
+    /// Variable for commands that our agent runs in the guest; without a value it is our own, if we have it; may be repeated
+    #[arg(short, long, value_name = "NAME[=VALUE]", value_parser = variable::parse)]
+    pub env: Vec<String>,
     /// Label of the pod; may be repeated
     #[arg(short, long = "label", value_name = "KEY=VALUE", value_parser = name::annotation)]
     pub labels: Vec<(String, String)>,

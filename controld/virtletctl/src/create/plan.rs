@@ -12,7 +12,7 @@ use super::super::client::spec;
 use super::super::error::CtlError;
 use super::super::logdir::{self, LogDir};
 use super::super::source::Source;
-use super::super::{cli, login, made, name};
+use super::super::{cli, login, made, name, variable};
 
 /// CFS period, in microseconds (kernel, `Documentation/scheduler/sched-bwc.rst`).
 const CPU_PERIOD: i64 = 100_000;
@@ -39,6 +39,13 @@ pub(super) struct Plan {
 }
 
 pub(super) fn plan(wanted: cli::Run, uid: Uuid) -> Result<Plan, CtlError> {
+    if wanted.image.ends_with(".json") {
+        let what = format!(
+            "`{}` is no image: configurations of crictl's are not taken; `virtletctl run IMAGE --name NAME` makes a pod",
+            wanted.image
+        );
+        return Err(CtlError::Usage(what));
+    }
     let image = Source::of(&wanted.image)?;
     let name = wanted.name.clone().unwrap_or_else(|| name::of_image(image.name(), &uid.simple().to_string()));
     let namespace = wanted.namespace.clone();
@@ -64,12 +71,13 @@ pub(super) fn plan(wanted: cli::Run, uid: Uuid) -> Result<Plan, CtlError> {
         memory_limit_in_bytes: wanted.memory.unwrap_or_default(),
         ..Default::default()
     };
-    let variable = |(key, value): (String, String)| KeyValue { key, value: value.into_bytes() };
+    let env = wanted.env.iter().filter_map(|text| variable::valued(text));
+    let env = env.map(|(key, value)| KeyValue { key, value: value.into_bytes() });
     let mut container = ContainerConfig {
         metadata: Some(ContainerMetadata { name: name.clone(), attempt: 0 }),
         image: Some(spec(image.name())),
         command: wanted.command,
-        envs: wanted.env.into_iter().map(variable).collect(),
+        envs: env.collect(),
         mounts: wanted.volumes.iter().map(|share| share.mount()).collect::<Result<_, _>>()?,
         log_path: format!("{name}/0.log"),
         stdin: true,

@@ -27,6 +27,13 @@ impl CtlError {
             }
             Self::Deadline { .. } => Some("see controld's log; `virtletctl ps -a` shows what became of it"),
             Self::Answer { .. } => Some("is that the socket of a controld of this version?"),
+            Self::NoPod { text, .. } if text == "aux" => {
+                Some("processes of a guest are shown by `virtletctl exec POD ps aux`")
+            }
+            Self::NoPod { text, .. } if text.contains(':') => Some("`virtletctl image inspect NAME` tells of an image"),
+            Self::NoPod { text, .. } if text.contains(['.', '/']) => {
+                Some("a pod of a namespace is NAMESPACE/NAME, or NAME with -n NAMESPACE; `virtletctl ps -a` lists all")
+            }
             Self::NoPod { .. } => Some("`virtletctl ps -a` lists all"),
             Self::Ambiguous { .. } => Some("write NAMESPACE/NAME, or more of an id"),
             Self::AmbiguousImage { .. } => Some("write more of the id"),

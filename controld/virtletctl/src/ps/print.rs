@@ -30,13 +30,18 @@ pub(super) fn text(rows: &[Row], wanted: &cli::Ps, now: i64, with_heads: bool) -
         Some(Shape::Form(Form::Name)) => lines(|row| format!("{}/{}", row.namespace, row.name)),
         Some(Shape::Form(form)) => document::of(rows.iter().map(Row::json).map(Value::Object).collect(), form)?,
         // As by kubectl: of one pod that is named, the pod itself.
-        Some(Shape::Path(path)) => match rows {
-            [row] if names_one(&wanted.names) => path.render(&row.pod()),
-            rows => {
-                let items: Vec<Value> = rows.iter().map(Row::pod).collect();
-                path.render(&json!({ "kind": "List", "items": items }))
+        Some(Shape::Path(path)) => {
+            let document = match rows {
+                [row] if names_one(&wanted.names) => row.pod(),
+                rows => json!({ "kind": "List", "items": rows.iter().map(Row::pod).collect::<Vec<Value>>() }),
+            };
+            if let Some(key) = path.lacks(&document) {
+                return Err(CtlError::Usage(format!(
+                    "`{key}` is not known here; `virtletctl inspect POD` tells what is"
+                )));
             }
-        },
+            path.render(&document)
+        }
     })
 }
 

@@ -24,6 +24,7 @@ pub(super) struct Row {
     /// When the container was made, or else the pod.
     pub(super) newest: i64,
     pub(super) pod: String,
+    pub(super) uid: String,
     pub(super) container: String,
     pub(super) labels: HashMap<String, String>,
     pub(super) handler: String,
@@ -57,6 +58,7 @@ fn row(sandbox: &PodSandbox, container: Option<&Container>, ips: &BTreeMap<Strin
         created: sandbox.created_at,
         newest: container.map_or(sandbox.created_at, |container| container.created_at),
         pod: sandbox.id.clone(),
+        uid: pod.uid,
         container: container.map(|container| container.id.clone()).unwrap_or_default(),
         labels: sandbox.labels.clone(),
         handler: sandbox.runtime_handler.clone(),
@@ -111,18 +113,23 @@ impl Row {
 
     /// As Kubernetes has a pod, as far as paths of kubectl's lead, with our fields beside.
     pub(super) fn pod(&self) -> Value {
-        let Self { name, namespace, state, ip, image, created, labels, handler, .. } = self;
+        let Self { name, namespace, state, ip, image, created, uid, container, labels, handler, attempt, .. } = self;
         let mut pod = self.json();
+        let status = json!({
+            "name": name, "image": image, "containerID": container, "restartCount": attempt, "ready": *state == RUNNING,
+        });
+        let statuses: Vec<Value> = (!container.is_empty()).then_some(status).into_iter().collect();
         let more = [
             ("kind", json!("Pod")),
             (
                 "metadata",
                 json!({
-                    "name": name, "namespace": namespace, "labels": labels, "creationTimestamp": moment_of(*created),
+                    "name": name, "namespace": namespace, "uid": uid, "labels": labels,
+                    "creationTimestamp": moment_of(*created),
                 }),
             ),
             ("spec", json!({ "runtimeClassName": handler, "containers": [{ "name": name, "image": image }] })),
-            ("status", json!({ "phase": state, "podIP": ip })),
+            ("status", json!({ "phase": state, "podIP": ip, "containerStatuses": statuses })),
         ];
         pod.extend(more.map(|(key, value)| (key.to_owned(), value)));
         Value::Object(pod)

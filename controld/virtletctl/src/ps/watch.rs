@@ -81,6 +81,7 @@ mod tests {
             created: 0,
             newest: 0,
             pod: pod.into(),
+            uid: String::new(),
             container: format!("c{pod}"),
             labels: Default::default(),
             handler: String::new(),

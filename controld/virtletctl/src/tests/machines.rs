@@ -94,7 +94,7 @@ async fn a_namespace_says_which_of_two_pods_is_meant() {
         let none = "no pod or container `web` in namespace `test`; `virtletctl ps -a` lists all";
         assert_eq!(ctl(&socket, args).await.1, [none], "{args:?}");
     }
-    let lines = "no pod `web` in namespace `5`; for the last 5 lines write --tail 5";
+    let lines = "no pod `web` in namespace `5`; for so many of the last lines write --tail 5";
     assert_eq!(ctl(&socket, &["logs", "-n", "5", "web"]).await.1, [lines]);
     for args in [&["logs", "prod/web", "-c", "db"][..], &["console", "prod/web", "-c", "db"], &["logs", "prod/web/db"]]
     {

@@ -71,7 +71,11 @@ async fn lists_are_as_by_kubectl_and_docker() {
         (&["ps", "-a", "--format", "{{.Names}} {{.Status}}"], "web Running\ndb Exited\n"),
         (&["ps", "-a", "--sort-by", ".metadata.name", "-o", "name"], "prod/db\ndefault/web\n"),
         (&["ps", "-a", "--sort-by", "state", "-o", "name"], "prod/db\ndefault/web\n"),
-        (&["get", "pods", "-A", "-o", "jsonpath={.items[*].status.podIP}"], "10.1.0.1"),
+        (&["ps", "-A", "-o", "jsonpath={.items[*].status.podIP}"], "10.1.0.1"),
+        (&["get", "pods", "-o", "name"], "default/web\nprod/db\n"),
+        (&["list", "-o", "name"], "default/web\nprod/db\n"),
+        (&["get", "pod", "db", "-o", "jsonpath={.status.containerStatuses[0].ready}"], "false"),
+        (&["ps", "-a", "-f", "name=^db$", "-o", "name"], "prod/db\n"),
         (&["get", "pod", "web", "-o", "jsonpath={.spec.runtimeClassName}"], "lab"),
     ] {
         assert_eq!(ok(&socket, args).await, wanted, "{args:?}");
@@ -80,6 +84,8 @@ async fn lists_are_as_by_kubectl_and_docker() {
     assert!(table.contains("5a000000000000000000000000000001"), "{table}");
     let (out, errors) = ctl(&socket, &["ps", "web", "nobody", "-o", "name"]).await;
     assert_eq!((out.as_str(), errors.len()), ("default/web\n", 1), "{errors:?}");
+    let lost = ctl(&socket, &["get", "pods", "-o", "jsonpath={.items[*].spec.nodeName}"]).await.1;
+    assert_eq!(lost, ["`nodeName` is not known here; `virtletctl inspect POD` tells what is"]);
     let fifth = ctl(&socket, &["ps", "-n", "5"]).await.1;
     assert!(fifth[0].starts_with("no pod in namespace `5`; the newest pods are the last of"), "{fifth:?}");
     assert!(ctl(&socket, &["ps", "--sort-by", "colour"]).await.1[0].starts_with("a row has no field `colour`"));
@@ -237,6 +243,7 @@ async fn what_has_come_already_is_not_waited_for() {
     for (args, wanted) in [
         (&["wait", "db"][..], "0\n"),
         (&["wait", "--for", "running", "web"], "web\n"),
+        (&["wait", "--for", "ready", "--timeout=0", "web"], "web\n"),
         (&["wait", "--for=delete", "nobody"], "nobody\n"),
     ] {
         assert_eq!(ok(&socket, args).await, wanted, "{args:?}");
