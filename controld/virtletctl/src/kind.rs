@@ -130,6 +130,11 @@ pub(super) fn refusal(word: &str) -> Option<String> {
 }
 
 #[cfg(test)]
+pub(super) fn hints() -> impl Iterator<Item = &'static str> {
+    OTHERS.iter().map(|(_, instead)| *instead)
+}
+
+#[cfg(test)]
 mod tests {
     use super::*;
 

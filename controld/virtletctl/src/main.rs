@@ -1,13 +1,13 @@
 //! Command line of virtletctl: parses, then hands over to [`virtletctl::run`].
 
+use std::ffi::OsString;
 use std::io;
 use std::process::ExitCode;
 use std::sync::LazyLock;
 
-use clap::error::{ContextKind, ContextValue};
 use clap::{CommandFactory as _, FromArgMatches as _};
 use tokio::signal::unix::{SignalKind, signal};
-use virtletctl::cli::{Cli, Command, ImageCommand};
+use virtletctl::cli::{self, Cli, Command, ImageCommand};
 use virtletctl::error::{CtlError, Line, by_signal};
 use virtletctl::interrupt::Interrupt;
 use virtletctl::{complete, elsewhere};
@@ -18,10 +18,11 @@ static VERSION: LazyLock<String> =
 
 fn main() -> ExitCode {
     complete::answer(Cli::command);
-    let words = Cli::command().version(VERSION.as_str()).try_get_matches();
-    let cli = match words.and_then(|words| Cli::from_arg_matches(&words)) {
+    let words = cli::in_order(std::env::args_os().collect());
+    let matches = Cli::command().version(VERSION.as_str()).try_get_matches_from(&words);
+    let cli = match matches.and_then(|matches| Cli::from_arg_matches(&matches)) {
         Ok(cli) => Cli { version: &VERSION, ..cli },
-        Err(error) => return refuse(&error),
+        Err(error) => return refuse(&error, &words),
     };
     let runtime = match tokio::runtime::Builder::new_current_thread().enable_all().build() {
         Ok(runtime) => runtime,
@@ -67,14 +68,13 @@ fn listens(command: &Command) -> bool {
     has_to_undo || matches!(command, Command::PortForward(_) | Command::Vnc(_))
 }
 
-/// Of a command line that is none: help, or what is wrong with it, and what does instead of a command that others have.
-fn refuse(error: &clap::Error) -> ExitCode {
-    if let Some(ContextValue::String(word)) = error.get(ContextKind::InvalidSubcommand)
-        && let Some(instead) = elsewhere::instead(word)
-    {
-        return fail(&[CtlError::Usage(format!("there is no command `{word}`; {instead}"))]);
+/// Of a command line that is none: help, or what is wrong with it, and what does instead.
+fn refuse(error: &clap::Error, words: &[OsString]) -> ExitCode {
+    let words: Vec<String> = words.iter().map(|word| word.to_string_lossy().into_owned()).collect();
+    match elsewhere::line(error, &words) {
+        Some(line) => fail(&[CtlError::Usage(line)]),
+        None => error.exit(),
     }
-    error.exit()
 }
 
 #[expect(clippy::print_stderr, reason = "the one place where errors are told")]

@@ -5,6 +5,7 @@ mod images;
 mod kinds;
 mod machines;
 mod orphans;
+mod typed;
 mod verbs;
 mod words;
 
