@@ -259,7 +259,8 @@ mod tests {
     fn a_confined_thread_starts_no_program_and_gets_nothing_back() {
         let errors = confined(|| {
             let all = CapabilitySet::all();
-            set_capabilities(None, CapabilitySets { effective: all, permitted: all, inheritable: all }).expect_err("capset");
+            set_capabilities(None, CapabilitySets { effective: all, permitted: all, inheritable: all })
+                .expect_err("capset");
             [
                 Command::new("/bin/true").spawn().map(drop).expect_err("exec"),
                 socket(AddressFamily::Vsock, SockType::Stream, SockFlag::empty(), None).expect_err("vsock").into(),
