@@ -11,7 +11,7 @@ use hyper::header::HeaderValue;
 use ipnetwork::IpNetwork;
 use url::{Host, Url};
 
-use super::decoded;
+use super::percent::decoded;
 
 /// Why a proxy cannot be used. Shows no credentials.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]

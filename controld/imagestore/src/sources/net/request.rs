@@ -7,9 +7,9 @@ use base64::Engine as _;
 use bytes::Bytes;
 use hyper::Method;
 use hyper::header::{AUTHORIZATION, CONTENT_TYPE, HeaderMap, HeaderName, HeaderValue};
-use percent_encoding::percent_decode_str;
 use url::Url;
 
+use super::percent::decoded;
 use super::transport::short_digest;
 use super::{FetchError, Transport};
 
@@ -265,12 +265,6 @@ pub(crate) fn login_of(url: &Url) -> Option<Auth> {
         return None;
     }
     Some(Auth::Basic { user: decoded(url.username()), password: decoded(url.password().unwrap_or_default()) })
-}
-
-/// Without percent-encoding (RFC 3986, 2.1).
-pub(crate) fn decoded(text: &str) -> String {
-    // RFC 7617 knows of no charset but UTF-8.
-    percent_decode_str(text).decode_utf8_lossy().into_owned()
 }
 
 /// What a server gave to recognise a version of what it has.
