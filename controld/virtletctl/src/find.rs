@@ -65,7 +65,8 @@ impl Node {
             && (!behind.is_empty() || !self.has(first))
             && let Some(why) = kind::refusal(first)
         {
-            return Err(CtlError::Usage(why));
+            let also = self.has(first).then(|| format!("; the pod of that name is `pod/{first}`"));
+            return Err(CtlError::Usage(why + &also.unwrap_or_default()));
         }
         if let Some(why) = words.iter().find_map(|word| self.refusal(word)) {
             return Err(CtlError::Usage(why));
@@ -90,7 +91,10 @@ impl Node {
 
     /// Why KIND/NAME is refused that is of another kind, unless a namespace, or a pod with a container, is called like that.
     fn refusal(&self, text: &str) -> Option<String> {
-        let (word, _) = text.split_once('/').filter(|(word, _)| !self.has(word) && !self.has(text))?;
+        let is_namespace = |word: &str| {
+            self.sandboxes.iter().any(|sandbox| sandbox.metadata.as_ref().is_some_and(|it| it.namespace == word))
+        };
+        let (word, _) = text.split_once('/').filter(|(word, _)| !self.has(word) && !is_namespace(word))?;
         kind::refusal(word)
     }
 

@@ -54,16 +54,16 @@ pub(super) async fn delete(
     stop::told(seconds, "`delete --now`", removing).await
 }
 
-/// A word in front of names that is no pod may be a kind that only the cluster knows: then the names behind it are no pods.
+/// A word in front of names that is no pod may be a kind that only the cluster knows: then the names behind it are no pods. Kinds are
+/// letters, with a group behind a dot, where names of pods and their ids mostly have a hyphen or a digit.
 async fn check_first(client: &Client, pods: &cli::Pods) -> Result<(), CtlError> {
     let [first, _, ..] = pods.names.as_slice() else { return Ok(()) };
-    if first.contains('/') {
+    if !first.bytes().all(|byte| byte.is_ascii_lowercase() || byte == b'.') {
         return Ok(());
     }
     let node = Node::read(client).await?.within(&pods.within);
-    if node.names(pods.names.clone())?.len() == pods.names.len()
-        && matches!(node.find(first), Err(CtlError::NoPod { .. }))
-    {
+    // The beginning of an id is no more sure than for what is removed.
+    if node.names(pods.names.clone())?.len() == pods.names.len() && node.find_sure(first).is_err() {
         let what = format!("there is neither a pod `{first}` nor such a kind of pods; nothing was removed");
         return Err(CtlError::Usage(what));
     }

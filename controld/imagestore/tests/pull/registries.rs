@@ -234,19 +234,30 @@ fn bed_of(registry: &Server) -> Bed {
     })
 }
 
-#[tokio::test]
-async fn leniency_for_a_registry_is_not_for_the_token_service_that_it_names() {
-    let elsewhere = Server::encrypted(|call| call.ok(br#"{"token": "x"}"#));
-    let realm = elsewhere.url("/token");
-    let registry = Server::plain(move |call| {
+/// A registry that wants a token of `realm` and lets nobody in.
+fn guarded(realm: String) -> Server {
+    Server::plain(move |call| {
         let wanted = format!("WWW-Authenticate: Bearer realm=\"{realm}\"\r\nContent-Length: 0");
         call.send(format!("HTTP/1.1 401 Unauthorized\r\n{wanted}\r\n\r\n"));
-    });
-    let bed = bed_of(&registry);
-    rule(&bed, &registry, &json!({ "tls": { "insecure": true } }));
+    })
+}
+
+#[tokio::test]
+async fn leniency_for_a_registry_is_not_for_a_token_service_elsewhere() {
+    let service = Server::encrypted(|call| call.ok(br#"{"token": "x"}"#));
+    let lenient = json!({ "tls": { "insecure": true } });
+    let elsewhere = guarded(service.url("/token").replace("127.0.0.1", "localhost"));
+    let bed = bed_of(&elsewhere);
+    rule(&bed, &elsewhere, &lenient);
     let (_, error) = pull(&bed, "reg", None).await.expect_err("a certificate that nobody vouches for");
-    assert!(error.contains("TLS handshake with `127.0.0.1` failed"), "{error}");
-    assert_eq!(elsewhere.hits(), 0);
+    assert!(error.contains("TLS handshake with `localhost` failed"), "{error}");
+    assert_eq!(service.hits(), 0);
+    // Another port of the registry's host is its own.
+    let own = guarded(service.url("/token"));
+    let bed = bed_of(&own);
+    rule(&bed, &own, &lenient);
+    pull(&bed, "reg", None).await.expect_err("let in by no token");
+    assert!(service.hits() > 0);
 }
 
 #[tokio::test]

@@ -29,13 +29,12 @@ pub(super) fn text(rows: &[Row], wanted: &cli::Ps, now: i64, with_heads: bool) -
         Some(Shape::Form(Form::Wide)) => below(as_wide_table(rows, now), with_heads),
         Some(Shape::Form(Form::Name)) => lines(|row| format!("{}/{}", row.namespace, row.name)),
         Some(Shape::Form(form)) => document::of(rows.iter().map(Row::json).map(Value::Object).collect(), form)?,
-        // As by kubectl: of one pod that is named, the pod itself.
         Some(Shape::Path(path)) => {
-            let document = match rows {
-                [row] if names_one(&wanted.names) => row.pod(),
-                rows => json!({ "kind": "List", "items": rows.iter().map(Row::pod).collect::<Vec<Value>>() }),
+            let document = match one(rows).filter(|_| names_one(&wanted.names)) {
+                Some(row) => row.pod(),
+                None => json!({ "kind": "List", "items": rows.iter().map(Row::pod).collect::<Vec<Value>>() }),
             };
-            if let Some(key) = path.lacks(&document) {
+            if let Some(key) = path.lacks(&document).filter(|_| !rows.is_empty()) {
                 return Err(CtlError::Usage(format!(
                     "`{key}` is not known here; `virtletctl inspect POD` tells what is"
                 )));
@@ -43,6 +42,12 @@ pub(super) fn text(rows: &[Row], wanted: &cli::Ps, now: i64, with_heads: bool) -
             path.render(&document)
         }
     })
+}
+
+/// As by kubectl: of one pod that is named, the pod itself, as its newest container is. kubelet keeps one that has ended beside it.
+fn one(rows: &[Row]) -> Option<&Row> {
+    let newest = rows.iter().max_by_key(|row| row.newest)?;
+    rows.iter().all(|row| row.pod == newest.pod).then_some(newest)
 }
 
 /// Whether one pod was named, with its kind or without.

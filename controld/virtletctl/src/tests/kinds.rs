@@ -21,6 +21,8 @@ async fn words_for_other_kinds_do_nothing() {
         (&["wait", "--for=delete", "svc/web"], "`svc` is another kind"),
         // Of the cluster's own kinds nobody knows all.
         (&["delete", "ingressroute", "web"], "there is neither a pod `ingressroute` nor such a kind of pods"),
+        // Nor is the beginning of an id, here of both containers, a pod.
+        (&["delete", "c", "web"], "there is neither a pod `c` nor such a kind of pods"),
     ] {
         let (_, errors) = ctl(&socket, args).await;
         assert!(errors.len() == 1 && errors[0].starts_with(told), "{args:?}: {errors:?}");
@@ -39,7 +41,11 @@ async fn a_pod_may_be_called_like_another_kind() {
     let logs = dir.path().join("logs");
     ok(&socket, &["run", "x/a.img", "--name", "svc", "--log-dir", logs.to_str().expect("UTF-8")]).await;
     fake.forget_calls();
-    assert!(ctl(&socket, &["delete", "svc", "web"]).await.1[0].starts_with("`svc` is another kind"));
+    let told = &ctl(&socket, &["delete", "svc", "web"]).await.1[0];
+    assert!(
+        told.starts_with("`svc` is another kind") && told.ends_with("; the pod of that name is `pod/svc`"),
+        "{told}"
+    );
     assert_eq!(fake.calls(), [""; 0]);
     assert_eq!(ok(&socket, &["pause", "svc"]).await, "svc\n");
     assert_eq!(ok(&socket, &["delete", "pod/svc", "web"]).await, "web\npod/svc\n");

@@ -14,7 +14,7 @@ pub(super) const OPTIONS: &[Entry] = &[
         "`-t SECONDS` is the guest's time, and `virtletctl kill POD` ends a machine at once",
     ),
     (&["stop"], &["-a", "--all"], "`virtletctl stop $(virtletctl ps -q)` stops all"),
-    (&["stop"], &["--cancel"], "what is stopped is stopped at once; leave it out"),
+    (&["stop"], &["--cancel"], "a stop that has begun is not called off"),
     (
         &["restart"],
         &["-s", "--signal", "-f", "--force", "--grace-period"],
@@ -33,7 +33,7 @@ pub(super) const OPTIONS: &[Entry] = &[
     (BY_NAME, &["-a", "--all"], "`virtletctl ps -q` lists the pods that run; name them"),
     (BY_NAME, &["-f", "--force"], LEAVE),
     (ALL, &["--dry-run"], "nothing is only tried; `virtletctl ps NAME` shows what a name means"),
-    (&["rm"], &["-a", "--all"], "`virtletctl rm -f $(virtletctl ps -aq)` removes all"),
+    (&["rm"], &["-a", "--all"], "`virtletctl rm $(virtletctl ps -aq)` removes what does not run"),
     (&["rm"], &["-l", "--link"], "there are no links between pods; a pod is removed by `virtletctl rm POD`"),
     (&["rm"], &["-k", "--keep-logs"], "logs go with the pod; leave it out"),
     (
@@ -45,9 +45,15 @@ pub(super) const OPTIONS: &[Entry] = &[
     (
         &["delete"],
         &["-a", "--all", "-l", "--selector", "-A", "--all-namespaces", "--field-selector"],
-        "`virtletctl delete $(virtletctl ps -aq -l LABELS)` names them",
+        "`virtletctl ps -aq -n NAMESPACE -l LABELS --field-selector FIELDS` lists what to name",
     ),
     (&["delete"], &["-p", "--purge"], "what is deleted is gone for good; leave it out"),
-    (&["delete"], &["--wait", "--ignore-not-found", "--cascade", "-o", "--output", "-i", "--interactive"], LEAVE),
+    (
+        &["delete"],
+        &["-i", "--interactive"],
+        "nothing asks before it removes; `virtletctl ps NAME` shows what a name means",
+    ),
+    (&["delete"], &["--ignore-not-found"], "what is not there is an error, and all else is removed"),
+    (&["delete"], &["--wait", "--cascade", "-o", "--output"], LEAVE),
     (&["forget"], &["-a", "--all", "-f", "--force"], "`virtletctl orphans` lists what can be named"),
 ];

@@ -48,7 +48,7 @@ pub(super) const OPTIONS: &[Entry] = &[
     (
         &["describe"],
         &["-l", "--selector", "-A", "--all-namespaces", "--all"],
-        "`virtletctl describe $(virtletctl ps -aq -l LABELS)` names them",
+        "`virtletctl ps -aq -n NAMESPACE -l LABELS` lists what to name",
     ),
     (&["describe"], &["-o", "--output"], "`virtletctl inspect -o yaml POD` is for programs"),
     (&["describe"], &["-f", "--filename"], "manifests are judged by `virtletctl validate -f FILE`"),
@@ -95,7 +95,7 @@ pub(super) const OPTIONS: &[Entry] = &[
     (
         &["wait"],
         &["-l", "--selector", "--all", "-A", "--all-namespaces"],
-        "`virtletctl wait $(virtletctl ps -aq -l LABELS)` names them",
+        "`virtletctl ps -aq -n NAMESPACE -l LABELS` lists what to name",
     ),
     (&["wait"], &["-f", "--filename"], "name the pods: `virtletctl wait --for ready POD`"),
     (

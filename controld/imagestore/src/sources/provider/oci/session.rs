@@ -232,7 +232,8 @@ impl Session {
                 None => request,
             }
         };
-        let is_here = request.url().origin() == self.base.origin();
+        // As for logins: another port is mostly the registry's own service, as GitLab has it.
+        let is_here = request.url().host() == self.base.host();
         let request = request.with_transport(self.transport.clone()).without_redirects();
         let request = if is_here { request } else { request.abroad() };
         let answer: TokenAnswer = match self.client.json(&request, TOKEN_ANSWER).await {
