@@ -57,7 +57,7 @@ pub(super) fn copies_files(exec: &Exec) -> Result<()> {
             "ctl cp tree $id:/tmp/there && ctl cp $id:/tmp/there back && cmp tree/in/file back/in/file && ls -R back",
             "back:\nin\n\nback/in:\nfile",
         ),
-        ("ctl cp $id:/tmp/there - | tar -tf - | sort", "./there/\n./there/in/\n./there/in/file"),
+        ("ctl cp $id:/tmp/there - | tar -tf - | sort", "./there/\n./there/in/\n./there/in/file\n./there/link"),
         (
             "tar -cf - tree/in/file | ctl cp - $id:/tmp && ctl exec $id cat /tmp/tree/in/file | cmp - tree/in/file && echo same",
             "same",
