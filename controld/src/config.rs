@@ -13,9 +13,11 @@ use serde::Deserialize;
 use streaming::TlsFiles;
 use vmspec::settings::{FlexvolumesConfig, Handler, MachineConfig, MachineDefaults, Problems, RawDevices, units};
 
+mod collector;
 pub mod images;
 mod syntax;
 
+pub use collector::{Collector, CollectorError, TracingConfig};
 pub use images::ImagesConfig;
 pub use syntax::SyntaxError;
 
@@ -24,6 +26,9 @@ pub const DEFAULT_PATH: &str = "/etc/virtlet/controld.toml";
 
 /// Environment variable that turns on translation rules by regexp.
 const REGEXP_SWITCH: &str = "IMAGE_REGEXP_TRANSLATION";
+
+/// Environment variables that name a collector of traces, as OpenTelemetry has them; the first one that is set counts.
+const COLLECTORS: [&str; 2] = ["OTEL_EXPORTER_OTLP_TRACES_ENDPOINT", "OTEL_EXPORTER_OTLP_ENDPOINT"];
 
 /// What systemd says of our stderr, if journald is behind it: device and inode.
 #[must_use]
@@ -82,6 +87,8 @@ pub struct Config {
     /// Streaming server.
     pub streaming: StreamingConfig,
     pub metrics: MetricsConfig,
+    /// Without it no call is traced.
+    pub tracing: Option<TracingConfig>,
     pub log: LogConfig,
 }
 
@@ -169,6 +176,13 @@ pub enum ConfigError {
     /// A proxy in the environment. To go without it would be to talk to whom nobody meant.
     #[error("environment names an unusable proxy")]
     Proxy(#[source] ProxyError),
+    /// A collector in the environment.
+    #[error("environment variable `{variable}` names no collector of traces that can be used")]
+    Collector {
+        variable: &'static str,
+        #[source]
+        cause: CollectorError,
+    },
 }
 
 // === impl Config ===
@@ -190,7 +204,19 @@ impl Config {
         config.images.regexp_translations |= std::env::var_os(REGEXP_SWITCH).is_some_and(|value| !value.is_empty());
         let variable = |name: &str| std::env::var_os(name).map(|value| value.to_string_lossy().into_owned());
         config.images.proxies = EnvProxies::from_vars(variable).map_err(ConfigError::Proxy)?;
+        config.trace_by(variable)?;
         Ok(config)
+    }
+
+    /// Traces calls for the collector that these environment variables name, if they do, rather than for that of the file.
+    fn trace_by(&mut self, variable: impl Fn(&str) -> Option<String>) -> Result<(), ConfigError> {
+        let named =
+            COLLECTORS.into_iter().find_map(|name| Some((name, variable(name).filter(|value| !value.is_empty())?)));
+        if let Some((variable, value)) = named {
+            let endpoint = Collector::try_from(value).map_err(|cause| ConfigError::Collector { variable, cause })?;
+            self.tracing.get_or_insert_default().endpoint = endpoint;
+        }
+        Ok(())
     }
 
     pub(crate) fn parse(text: &str) -> Result<Self, SyntaxError> {
@@ -250,6 +276,8 @@ impl Config {
         ] {
             problems.unless((least..=most).contains(&value), key, "is not within 1 to 3600 seconds");
         }
+        let rate = self.tracing.as_ref().map_or(0, |tracing| tracing.sampling_rate_per_million);
+        problems.unless(rate <= 1_000_000, "tracing.sampling_rate_per_million", "is more than 1000000");
         machine.check(&mut problems);
         for (name, handler) in &self.handlers {
             handler.check(name, machine, &mut problems);
@@ -325,6 +353,7 @@ impl Default for Config {
             flexvolumes: FlexvolumesConfig::default(),
             streaming: StreamingConfig::default(),
             metrics: MetricsConfig::default(),
+            tracing: None,
             log: LogConfig::default(),
         }
     }

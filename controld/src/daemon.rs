@@ -44,12 +44,15 @@ use crate::disks::flexvolume;
 use crate::hypervisor::HvEvent;
 use crate::images::mapping;
 use crate::sandbox::Sandboxes;
+use crate::trace::Tracer;
 use crate::volumes::make_dir;
 
 /// Of the directory that we share with tapmanager. systemd sets it too, from both units.
 const STATE_MODE: u32 = 0o711;
 /// How long the database may take at the end to have all that is in the log.
 const FLUSH_DEADLINE: Duration = Duration::from_secs(5);
+/// How long the collector of traces may take meanwhile for the last spans.
+const SPANS_DEADLINE: Duration = Duration::from_secs(3);
 
 /// Runs the daemon, which says that it is `version`, on a runtime of its own until a signal asks it to go down.
 ///
@@ -81,7 +84,8 @@ pub async fn run(config: Config, version: &'static str, shutdown: impl Future<Ou
     let _lock = api::socket::lock(&socket)?;
     let listener = api::socket::open(&socket)?;
     let (door, opener) = api::door::shut(version);
-    let (calls, stop) = (Calls::default(), CancellationToken::new());
+    let (tracer, exporter) = Tracer::start(config.tracing.as_ref(), version);
+    let (calls, stop) = (Calls::traced(tracer), CancellationToken::new());
     // Ends with us, should the start fail.
     let mut serving = JoinSet::new();
     serving.spawn(api::serve(listener, door, calls.clone(), stop.clone().cancelled_owned(), deadline));
@@ -112,8 +116,14 @@ pub async fn run(config: Config, version: &'static str, shutdown: impl Future<Ou
         }
     };
     tasks.abort_all();
+    let last_spans = async {
+        if let Some(exporter) = exporter {
+            exporter.end(SPANS_DEADLINE).await;
+        }
+    };
     // So that the log is empty, which an earlier release does not read. Calls that outlive their deadline may still hold the store.
-    match tokio::time::timeout(FLUSH_DEADLINE, node.store.flush()).await {
+    let flush = tokio::time::timeout(FLUSH_DEADLINE, node.store.flush());
+    match tokio::join!(flush, last_spans).0 {
         Ok(Ok(())) => {}
         Ok(Err(error)) => {
             tracing::warn!(error = %Chain(&error), "records stay in the log; the next start takes them up")

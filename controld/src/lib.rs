@@ -10,8 +10,8 @@
 //! [`manifest`] judges pods that there are not yet, by the same steps. What a machine is to be is decided by [`vmspec`], without a node.
 //!
 //! Layers, one way only: [`daemon`] (starts all) -> [`manifest`] -> [`api`] -> services ([`sandbox`], [`container`], [`orphans`]) ->
-//! [`guest`], [`disks`], `devices` -> what reaches outside ([`hypervisor`], [`tap`], [`images`], [`volumes`], [`store`]) -> [`model`] (pure)
-//! and [`config`].
+//! [`guest`], [`disks`], `devices` -> what reaches outside ([`hypervisor`], [`tap`], [`images`], [`volumes`], [`store`]) -> [`model`] (pure),
+//! `trace` (spans of calls) and [`config`].
 
 pub mod api;
 mod cluster;
@@ -31,6 +31,7 @@ pub mod orphans;
 pub mod sandbox;
 pub mod store;
 pub mod tap;
+mod trace;
 pub mod volumes;
 
 #[cfg(test)]

@@ -36,6 +36,7 @@ use crate::orphans::owned::disks_key;
 use crate::store::Store;
 use crate::store::boot::Boot;
 use crate::tap::Tap;
+use crate::trace;
 
 /// CRI's number of `NamespaceMode::NODE`.
 const NODE: i32 = 2;
@@ -112,6 +113,7 @@ impl Sandboxes {
         let id: PodId =
             random_cri_id().parse().map_err(|cause| Error::because(Kind::Internal, "no sandbox id made", cause))?;
         tracing::Span::current().record("pod", id.as_str());
+        trace::note("sandbox.id", &id);
         // Whoever finds the record, or the network, waits until it is known what becomes of them.
         let _made = self.mutex.lock(id.as_str()).await;
         let attach = Attach { owner: self.owner(), ..attach_of(&id, &config, &annotations, &handler.defaults) };

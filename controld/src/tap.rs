@@ -21,6 +21,7 @@ use vmspec::error::{Error, Kind, Result};
 use self::lines::{LineError, Lines};
 pub use self::watch::State;
 use self::watch::Watch;
+use crate::trace;
 
 /// Networks that are made, or mended, at a time. All together are less than tapmanager works on, as others ask it too.
 const MAKES: usize = 128;
@@ -236,7 +237,8 @@ impl Tap {
             Request::Stats(_) | Request::Vf(_) => &self.shared.counts,
             _ => &self.shared.quick,
         };
-        lines.ask(&request).await.map_err(|cause| failed(action, cause))
+        let asked = async { lines.ask(&request).await.map_err(|cause| failed(action, cause)) };
+        trace::step("tapmanager", request.name(), asked).await
     }
 }
 

@@ -5,6 +5,7 @@
 //! - [`images`]: looking after a node's images, spoken by `virtletctl` to `controld` (feature `cri`).
 //! - [`machines`]: machines that stand still for a while, spoken by `virtletctl` to `controld` (feature `cri`).
 //! - [`orphans`]: things on a node that are on no record, spoken by `virtletctl` to `controld` (feature `cri`).
+//! - [`otlp`]: spans of traces, sent by `controld` to a collector of OpenTelemetry (feature `otlp`).
 //! - [`pause`]: why a machine that is on does not run, as `controld` tells it in CRI (feature `cri`).
 //! - [`share`]: what of the node a guest sees, told by `controld` to `fswrapper` (feature `share`).
 //! - [`tap`]: the tap protocol, spoken by `controld` and `vmwrapper` to `tapmanager` (feature `tap`).
@@ -24,6 +25,8 @@ pub mod images;
 pub mod machines;
 #[cfg(feature = "cri")]
 pub mod orphans;
+#[cfg(feature = "otlp")]
+pub mod otlp;
 #[cfg(feature = "cri")]
 pub mod pause;
 #[cfg(feature = "share")]

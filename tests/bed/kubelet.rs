@@ -9,6 +9,7 @@ mod policies;
 mod pressure;
 mod probes;
 mod recovery;
+mod traces;
 mod volumes;
 mod whole;
 
@@ -46,6 +47,7 @@ pub(crate) fn cases() -> impl Iterator<Item = Case> {
         .chain(device_plugin::CASES)
         .chain(eviction::CASES)
         .chain(features::CASES)
+        .chain(traces::CASES)
         .copied()
 }
 

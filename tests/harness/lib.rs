@@ -12,6 +12,7 @@ pub mod case;
 pub mod cell;
 pub mod cluster;
 pub mod cni;
+pub mod collector;
 pub mod command;
 pub mod config;
 pub mod containerd;

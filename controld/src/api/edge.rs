@@ -1,4 +1,4 @@
-//! What all calls have in common, seen before they are decoded: a deadline, and a place in the metrics.
+//! What all calls have in common, seen before they are decoded: a deadline, a place in the metrics, and one in a trace.
 //!
 //! [`super::serve`] puts [`Edge`] around all services. A call is given up at the client's own deadline (`grpc-timeout`) or at
 //! ours ([`calls`]), whichever comes first. What changes state goes on all the same: it runs in a task of its own
@@ -13,13 +13,14 @@ use std::pin::Pin;
 use std::task::{Context, Poll};
 
 use tonic::body::Body;
-use tonic::codegen::http::{HeaderMap, Request, Response};
+use tonic::codegen::http::{Request, Response};
 use tonic::{Code, Status};
 use tower::{Layer, Service};
 
 use self::body::Watched;
 use self::calls::Call;
 pub use self::calls::Calls;
+use crate::trace;
 
 /// Puts an [`Edge`] around services.
 #[derive(Debug, Clone)]
@@ -44,6 +45,7 @@ impl<S> Service<Request<Body>> for Edge<S>
 where
     S: Service<Request<Body>, Response = Response<Body>>,
     S::Future: Send + 'static,
+    S::Error: 'static,
 {
     type Response = Response<Body>;
     type Error = S::Error;
@@ -55,9 +57,9 @@ where
 
     fn call(&mut self, request: Request<Body>) -> Self::Future {
         let call = Call::of(request.uri().path());
-        let running = self.calls.begin(call);
+        let running = self.calls.begin(call, &request);
         let deadline = [call.longest, timeout::of(request.headers())].into_iter().flatten().min();
-        let answer = self.inner.call(request);
+        let answer = trace::within(running.place(), self.inner.call(request));
         Box::pin(async move {
             let answered = match deadline {
                 None => answer.await,
@@ -66,26 +68,21 @@ where
                     Err(_elapsed) => {
                         tracing::warn!(deadline_s = deadline.as_secs_f32(), "call not answered in time");
                         let text = format!("`{}` was not answered within {} s", call.name, deadline.as_secs_f32());
-                        running.end(Code::DeadlineExceeded);
+                        running.end(Code::DeadlineExceeded, &text);
                         return Ok(Status::deadline_exceeded(text).into_http());
                     }
                 },
             };
             let response = answered?;
-            match code(response.headers()) {
-                Some(code) => running.end(code),
+            match Status::from_header_map(response.headers()) {
+                Some(status) => running.end(status.code(), status.message()),
                 // How a stream ends is told after its last message.
                 None if call.streams => return Ok(response.map(|body| Body::new(Watched::new(body, running)))),
-                None => running.end(Code::Ok),
+                None => running.end(Code::Ok, ""),
             }
             Ok(response)
         })
     }
-}
-
-/// What gRPC says in headers or trailers, if it does.
-fn code(headers: &HeaderMap) -> Option<Code> {
-    headers.get("grpc-status").map(|status| Code::from_bytes(status.as_bytes()))
 }
 
 #[cfg(test)]

@@ -1,10 +1,13 @@
 //! The span of a call: what was called, for which pod and container. All that is logged while the call is served has it, so
-//! that the log can be searched by a pod. It is an error's span, so that it is there at each level of the log.
+//! that the log can be searched by a pod. It is an error's span, so that it is there at each level of the log. The call's span in
+//! its [trace] has the pod as well.
 
 use tonic::codegen::http::Request;
 use tracing::Span;
 use tracing::field::Empty;
 use vmspec::{ContainerId, SandboxConfig};
+
+use crate::trace;
 
 /// The span of a request that has come in.
 pub(super) fn of(request: &Request<()>) -> Span {
@@ -15,17 +18,22 @@ pub(super) fn of(request: &Request<()>) -> Span {
 /// The call is about this pod.
 pub(super) fn about_pod(config: &SandboxConfig) {
     Span::current().record("namespace", &config.namespace).record("name", &config.name);
+    trace::note("k8s.namespace.name", &config.namespace);
+    trace::note("k8s.pod.name", &config.name);
+    trace::note("k8s.pod.uid", &config.uid);
 }
 
 /// The call is about this sandbox.
 pub(super) fn about_sandbox(id: &str, config: &SandboxConfig) {
     about_pod(config);
     Span::current().record("pod", id);
+    trace::note("sandbox.id", id);
 }
 
 /// The call is about this container.
 pub(super) fn about_container(id: ContainerId) {
     Span::current().record("container", tracing::field::display(id));
+    trace::note("container.id", id);
 }
 
 #[cfg(test)]

@@ -4,7 +4,10 @@ use std::future::Future;
 
 use common::Chain;
 use tonic::{Code, Status};
+use tracing::Instrument as _;
 use vmspec::error::{Error, Kind, Result};
+
+use crate::trace;
 
 /// The status of a failure: its code, and the whole chain of causes as its text.
 #[must_use]
@@ -16,7 +19,7 @@ pub fn of(error: &Error) -> Status {
 pub(super) async fn finish<T: Send + 'static>(
     work: impl Future<Output = Result<T>> + Send + 'static,
 ) -> Result<T, Status> {
-    let done = tokio::spawn(tracing::Instrument::in_current_span(work)).await;
+    let done = tokio::spawn(trace::carried(work).in_current_span()).await;
     let done = done.unwrap_or_else(|error| Err(Error::because(Kind::Internal, "a call ended in a bug", error)));
     done.map_err(|error| of(&error))
 }

@@ -18,6 +18,7 @@ fn unknown_keys_and_wrong_types_are_named() {
         ("[images]\nprotocol = 'ftp'", "ftp"),
         ("[streaming]\naddress = 'localhost'", "address"),
         ("[metrics]\naddress = ':9500'", "address"),
+        ("[tracing]\nendpoint = 'https://collector:4317'", "without TLS"),
         ("run_dir = 1", "run_dir"),
     ] {
         let error = Config::parse(text).expect_err(text).to_string();
@@ -43,10 +44,41 @@ fn values_out_of_range_are_named() {
         ("[images]\nlocal_roots = ['x']", "images.local_roots"),
         ("[images]\nvirt_builder_repos = ['repos.d']", "images.virt_builder_repos"),
         ("[images]\nstrip_prefixes = ['/']", "images.strip_prefixes"),
+        ("[tracing]\nsampling_rate_per_million = 1000001", "tracing.sampling_rate_per_million"),
     ] {
         let error = Config::parse(text).expect("parses").checked().expect_err(text);
         assert!(error.to_string().contains(key), "{error}");
     }
+}
+
+#[test]
+fn calls_are_traced_by_the_file_or_by_the_environment() {
+    let traced = |text: &str, set: &[(&str, &str)]| {
+        let mut config = Config::parse(text).expect("parses");
+        let value = |name: &str| Some(set.iter().find(|(set, _)| *set == name)?.1.to_owned());
+        config
+            .trace_by(value)
+            .map(|()| config.tracing.map(|it| (it.endpoint.to_string(), it.sampling_rate_per_million)))
+    };
+    let kubelets = "[tracing]\nendpoint = 'localhost:14317'\nsampling_rate_per_million = 100";
+    let [for_traces, for_all] = COLLECTORS;
+    for (text, set, wanted) in [
+        ("", &[][..], None),
+        ("", &[(for_all, "")], None),
+        ("[tracing]", &[], Some(("http://localhost:4317/", 0))),
+        (kubelets, &[], Some(("http://localhost:14317/", 100))),
+        ("", &[(for_all, "http://all:4317")], Some(("http://all:4317/", 0))),
+        (
+            kubelets,
+            &[(for_all, "http://all:4317"), (for_traces, "http://traces:4317")],
+            Some(("http://traces:4317/", 100)),
+        ),
+    ] {
+        let traced = traced(text, set).expect("usable");
+        assert_eq!(traced.as_ref().map(|(endpoint, rate)| (endpoint.as_str(), *rate)), wanted, "{text} {set:?}");
+    }
+    let error = traced("", &[(for_all, "https://all")]).expect_err("no TLS").to_string();
+    assert!(error.contains(for_all), "{error}");
 }
 
 /// What is logged at the start.
@@ -232,7 +264,9 @@ fn the_document_has_every_key_with_its_default() {
         .iter()
         .map(|(section, body)| if section.is_empty() { body.clone() } else { format!("[{section}]\n{body}") })
         .collect();
-    assert_eq!(Config::parse(&text).expect("parses").checked().expect("valid"), Config::default());
+    // The table alone says that calls are traced.
+    let default = Config { tracing: Some(TracingConfig::default()), ..Config::default() };
+    assert_eq!(Config::parse(&text).expect("parses").checked().expect("valid"), default);
     for key in known_keys() {
         assert!(keys.contains(&key.as_str()), "`{key}` is not in the document");
     }
@@ -252,6 +286,7 @@ fn known_keys() -> Vec<String> {
         "[flexvolumes]\nno_such = 1",
         "[streaming]\nno_such = 1",
         "[metrics]\nno_such = 1",
+        "[tracing]\nno_such = 1",
         "[log]\nno_such = 1",
     ];
     let expected = unknown.map(|text| Config::parse(text).expect_err("unknown").problem);
@@ -266,6 +301,7 @@ fn known_keys() -> Vec<String> {
         "providers",
         "flexvolumes",
         "streaming",
+        "tracing",
         "metrics",
         "log",
     ];

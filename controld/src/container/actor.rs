@@ -23,6 +23,7 @@ use self::task::Task;
 use super::host::Host;
 use crate::hypervisor::HvEvent;
 use crate::model::Container;
+use crate::trace::{self, Place};
 
 /// How long after a panic the task is started anew: one that panics each time does not take a processor.
 const REVIVED_AFTER: Duration = Duration::from_secs(1);
@@ -30,11 +31,14 @@ const REVIVED_AFTER: Duration = Duration::from_secs(1);
 /// Way to a container's task. Clones share it.
 #[derive(Debug, Clone)]
 pub(super) struct Actor {
-    inbox: mpsc::Sender<Command>,
+    inbox: mpsc::Sender<Asked>,
     heard: Arc<Heard>,
 }
 
 type Reply = oneshot::Sender<Result<()>>;
+
+/// A command, and where what is done for it belongs in a trace.
+type Asked = (Command, Option<Place>);
 
 #[derive(Debug)]
 enum Command {
@@ -135,7 +139,7 @@ impl Actor {
         let gone = || Error::new(Kind::NotFound, "the container was removed meanwhile");
         let broken = || Error::new(Kind::Internal, "the container's task panicked and is started anew; try again");
         let (reply, answer) = oneshot::channel();
-        self.inbox.send(command(reply)).await.map_err(|_closed| gone())?;
+        self.inbox.send((command(reply), trace::here())).await.map_err(|_closed| gone())?;
         // A task that ended has closed the inbox; one that panicked has not.
         answer.await.map_err(|_dropped| if self.inbox.is_closed() { gone() } else { broken() })?
     }

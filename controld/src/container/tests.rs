@@ -8,13 +8,16 @@ mod update;
 
 use std::time::Duration;
 
+use tonic::codegen::http::HeaderMap;
 use vmspec::error::Kind;
 use vmspec::plan::{Cpus, Guest, Hardware, Layer, MachinePlan, Memory, RootDisk};
 use vmspec::{ContainerConfig, ContainerId, MachineId};
 
 use self::fake::{Domain, Fault, Node};
+use crate::config::TracingConfig;
 use crate::hypervisor::{Ending, HvEvent};
 use crate::model::{CONTAINER_VERSION, Container, ContainerState, ExitReason};
+use crate::trace::{self, Tracer};
 
 const GRACE: Duration = Duration::from_secs(10);
 
@@ -72,6 +75,19 @@ async fn a_start_that_nobody_knows_the_end_of_is_unknown_until_its_machine_is_go
     node.pass(3).await;
     assert_eq!((node.state(id), node.domain(id)), (ContainerState::Exited, None), "by the task's own clock");
     assert_eq!(node.reason(id), Some(ExitReason::StartError));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_start_belongs_in_the_trace_of_its_call() {
+    let config = TracingConfig { sampling_rate_per_million: 1_000_000, ..TracingConfig::default() };
+    let (tracer, _exporter) = Tracer::start(Some(&config), "1.2.3");
+    let span = tracer.begin("/runtime.v1.RuntimeService/StartContainer", &HeaderMap::new()).expect("sampled");
+    for place in [None, Some(span.place().clone())] {
+        let node = Node::new();
+        let id = node.create(0).await.expect("created");
+        trace::within(place.clone(), node.start(id)).await.expect("started");
+        assert_eq!(node.is_traced(id), place.is_some());
+    }
 }
 
 #[tokio::test(start_paused = true)]

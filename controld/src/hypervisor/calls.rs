@@ -8,7 +8,10 @@ use vmspec::error::{Error, Kind, Result};
 use super::ffi::{Connection, LibvirtError, NO_DOMAIN, OPERATION_INVALID};
 use super::link::{Answer, Lane, Lines, Link, Turn};
 use super::{Hypervisor, meaning};
+use crate::trace;
 
+/// Whom calls are made to, in traces.
+pub(super) const PEER: &str = "libvirt";
 pub(super) const QUICK_DEADLINE: Duration = Duration::from_secs(15);
 pub(super) const DEFINE_DEADLINE: Duration = Duration::from_secs(30);
 /// libvirt starts an emulator that it does not know twice: where a node has just booted and all its pods start, that takes most of a
@@ -51,8 +54,11 @@ impl Hypervisor {
         deadline: Duration,
         work: impl FnOnce(&Connection) -> Result<T, LibvirtError> + Send + 'static,
     ) -> Result<T> {
-        let (lines, turn) = self.turn(what, lane, TURN_DEADLINE).await?;
-        finished(what, deadline, lines.run(turn, work)).await
+        let called = async {
+            let (lines, turn) = self.turn(what, lane, TURN_DEADLINE).await?;
+            finished(what, deadline, lines.run(turn, work)).await
+        };
+        trace::step(PEER, what, called).await
     }
 
     /// A turn to call. One of a connection that was lost meanwhile is not taken: there is another connection to wait for.

@@ -12,11 +12,12 @@ use tokio_util::sync::CancellationToken;
 use uuid::Uuid;
 use vmspec::error::{Error, Kind, Result};
 
-use super::calls::{QUICK_DEADLINE, finished};
+use super::calls::{PEER, QUICK_DEADLINE, finished};
 use super::ffi::{Connection, Domain, LibvirtError};
 use super::link::{Lane, Lines, Turn};
 use super::machines::existing;
 use super::{Hypervisor, WrapperError, log, meaning};
+use crate::trace;
 
 const WHAT: &str = "start the machine";
 /// Longer than other calls wait: after a restart of the node all pods come at once.
@@ -111,7 +112,8 @@ impl Hypervisor {
             growth.as_ref().map_or(Ok(()), |growth| grown(&domain, growth))
         };
         let StartTurn { lines, turn } = turn;
-        let mut starting = std::pin::pin!(finished(WHAT, self.shared.start_deadline, lines.run(turn, start)));
+        let started = finished(WHAT, self.shared.start_deadline, lines.run(turn, start));
+        let mut starting = std::pin::pin!(trace::step(PEER, WHAT, started));
         if let Some(started) = unwanted.run_until_cancelled(&mut starting).await {
             self.shared.policy.hear_start(&started);
             return started;

@@ -14,12 +14,13 @@ use tonic_prost_build::Builder;
 /// A .proto file, the package that it declares, and what is asked of its code.
 type Source = (&'static str, &'static str, fn(Builder) -> Builder);
 
-const SOURCES: [Source; 4] = [
+const SOURCES: [Source; 5] = [
     // prost would print the registry password of a pull; `proto::cri` has a Debug that does not.
     ("cri/api.proto", "runtime.v1", |it| it.generate_default_stubs(true).skip_debug(["runtime.v1.AuthConfig"])),
     // As above, in `proto::images`.
     ("images/admin.proto", "virtlet.images.v1", |it| it.skip_debug(["virtlet.images.v1.Auth"])),
     ("machines/machines.proto", "virtlet.machines.v1", |it| it),
+    ("otlp/trace.proto", "opentelemetry.proto.collector.trace.v1", |it| it),
     ("orphans/orphans.proto", "virtlet.orphans.v1", |it| it),
 ];
 

@@ -277,6 +277,7 @@ impl RuntimeService for Runtime {
         let create = Create { sandbox, config: answer(convert::container_config(config))?, annotations };
         let containers = self.containers.clone();
         let id = finish(async move { containers.create(create).await }).await?;
+        span::about_container(id);
         Ok(Response::new(CreateContainerResponse { container_id: id.to_string() }))
     }
 

@@ -10,7 +10,6 @@ use tonic::codegen::Body as HttpBody;
 use tonic::{Code, Status};
 
 use super::calls::Running;
-use super::code;
 
 /// The body.
 #[derive(Debug)]
@@ -25,9 +24,9 @@ impl Watched {
         Self { inner, call: Some(call) }
     }
 
-    fn end(&mut self, code: Code) {
+    fn end(&mut self, code: Code, message: &str) {
         if let Some(call) = self.call.take() {
-            call.end(code);
+            call.end(code, message);
         }
     }
 }
@@ -40,12 +39,12 @@ impl HttpBody for Watched {
         let frame = ready!(Pin::new(&mut self.inner).poll_frame(context));
         match &frame {
             Some(Ok(frame)) => {
-                if let Some(code) = frame.trailers_ref().and_then(code) {
-                    self.end(code);
+                if let Some(status) = frame.trailers_ref().and_then(Status::from_header_map) {
+                    self.end(status.code(), status.message());
                 }
             }
-            Some(Err(error)) => self.end(error.code()),
-            None => self.end(Code::Ok),
+            Some(Err(error)) => self.end(error.code(), error.message()),
+            None => self.end(Code::Ok, ""),
         }
         Poll::Ready(frame)
     }

@@ -10,8 +10,10 @@ use prometheus_client::metrics::family::Family;
 use prometheus_client::metrics::histogram::Histogram;
 use prometheus_client::registry::{Registry, Unit};
 use tonic::Code;
+use tonic::codegen::http::Request;
 
 use self::table::CALLS;
+use crate::trace::{Place, Span, Tracer};
 
 mod table;
 
@@ -44,9 +46,12 @@ struct Labels {
     code: &'static str,
 }
 
-/// How long calls took, by call and by gRPC's code. Clones share it.
+/// How long calls took, by call and by gRPC's code, and their spans. Clones share it.
 #[derive(Clone)]
-pub struct Calls(Family<Labels, Histogram, fn() -> Histogram>);
+pub struct Calls {
+    took: Family<Labels, Histogram, fn() -> Histogram>,
+    tracer: Tracer,
+}
 
 /// A call under way. Dropped before its end, the client is gone.
 #[derive(Debug)]
@@ -55,6 +60,9 @@ pub(super) struct Running {
     name: &'static str,
     began: Instant,
     code: Code,
+    /// What the answer says beside it.
+    message: String,
+    span: Option<Span>,
 }
 
 // === impl Call ===
@@ -82,7 +90,7 @@ impl Call {
 
 impl Default for Calls {
     fn default() -> Self {
-        Self(Family::new_with_constructor(|| Histogram::new(BUCKETS)))
+        Self::traced(Tracer::default())
     }
 }
 
@@ -93,30 +101,48 @@ impl fmt::Debug for Calls {
 }
 
 impl Calls {
+    /// Calls whose spans are this one's.
+    pub(crate) fn traced(tracer: Tracer) -> Self {
+        Self { took: Family::new_with_constructor(|| Histogram::new(BUCKETS)), tracer }
+    }
+
     /// Has them in what a scrape tells.
     pub fn register(&self, registry: &mut Registry) {
         let help = "How long calls to controld's socket took, by what was called and the code of the answer. \
                     Canceled: the client was gone before";
-        registry.register_with_unit(NAME, help, Unit::Seconds, self.0.clone());
+        registry.register_with_unit(NAME, help, Unit::Seconds, self.took.clone());
+        self.tracer.register(registry);
     }
 
-    pub(super) fn begin(&self, call: Call) -> Running {
-        Running { calls: self.clone(), name: call.name, began: Instant::now(), code: Code::Cancelled }
+    pub(super) fn begin<B>(&self, call: Call, request: &Request<B>) -> Running {
+        let known = call.name != OTHER.name;
+        let span = known.then(|| self.tracer.begin(request.uri().path(), request.headers())).flatten();
+        let (began, code, message) = (Instant::now(), Code::Cancelled, String::new());
+        Running { calls: self.clone(), name: call.name, began, code, message, span }
     }
 }
 
 // === impl Running ===
 
 impl Running {
-    pub(super) fn end(mut self, code: Code) {
+    pub(super) fn end(mut self, code: Code, message: &str) {
         self.code = code;
+        message.clone_into(&mut self.message);
+    }
+
+    /// Where what is done for the call belongs in its trace, if it has one.
+    pub(super) fn place(&self) -> Option<Place> {
+        self.span.as_ref().map(|span| span.place().clone())
     }
 }
 
 impl Drop for Running {
     fn drop(&mut self) {
         let labels = Labels { call: self.name, code: name(self.code) };
-        self.calls.0.get_or_create(&labels).observe(self.began.elapsed().as_secs_f64());
+        self.calls.took.get_or_create(&labels).observe(self.began.elapsed().as_secs_f64());
+        if let Some(span) = self.span.take() {
+            span.answered(self.code, &self.message);
+        }
     }
 }
 

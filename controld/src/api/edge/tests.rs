@@ -8,9 +8,15 @@ use http_body_util::BodyExt as _;
 use prometheus_client::encoding::text::encode;
 use prometheus_client::registry::Registry;
 use tokio::time::Instant;
+use tonic::codegen::http::HeaderMap;
 use tower::{ServiceExt as _, service_fn};
+use vmspec::SandboxConfig;
 
 use super::*;
+use crate::api::span;
+use crate::api::status::finish;
+use crate::trace::tests::collector::{Fake, Manner, said, spans};
+use crate::trace::tests::of_all;
 
 fn request(method: &str) -> Request<Body> {
     let service = if method.contains("Image") { "ImageService" } else { "RuntimeService" };
@@ -85,7 +91,8 @@ async fn a_call_that_hangs_is_given_up_at_the_first_deadline() {
         }
         let begun = Instant::now();
         let response = edge().oneshot(request).await.expect("answered");
-        assert_eq!(code(response.headers()), Some(Code::DeadlineExceeded), "{method}");
+        let status = Status::from_header_map(response.headers()).expect("a status");
+        assert_eq!(status.code(), Code::DeadlineExceeded, "{method}");
         assert_eq!(begun.elapsed().as_millis(), wanted.as_millis(), "{method}");
     }
     let response = edge().oneshot(request("Version")).await.expect("answered");
@@ -95,4 +102,52 @@ async fn a_call_that_hangs_is_given_up_at_the_first_deadline() {
     let a_day = Duration::from_secs(86_400);
     assert!(tokio::time::timeout(a_day, edge().oneshot(request("PullImage"))).await.is_err(), "it goes on");
     assert!(counts(&calls).contains(&r#"{call="PullImage",code="Canceled"} 1"#.to_owned()), "{:?}", counts(&calls));
+}
+
+#[tokio::test]
+async fn a_call_is_a_span_that_its_work_is_part_of() {
+    let mut collector = Fake::start(Manner::Takes).await;
+    let (tracer, exporter) = of_all(&collector);
+    let calls = Calls::traced(tracer);
+    let answering = service_fn(|request: Request<Body>| async move {
+        if request.uri().path().ends_with("Events") {
+            return Ok::<_, Infallible>(streaming("14"));
+        }
+        span::about_sandbox("abc", &SandboxConfig { name: "web".into(), ..SandboxConfig::default() });
+        let attach = async { trace::step("tapmanager", "attach", async { Ok(()) }).await };
+        let done = finish(attach).await.and(Err(Status::internal("a bug, 100 % sure")));
+        Ok(done.map_or_else(Status::into_http, |()| Status::ok("").into_http()))
+    });
+    let call = async |method| {
+        let edge = EdgeLayer(calls.clone()).layer(answering);
+        edge.oneshot(request(method)).await.expect("answered")
+    };
+    call("RunPodSandbox").await;
+    call("GetContainerEvents").await.into_body().collect().await.expect("read");
+    // What is no call has none.
+    call("version").await;
+    exporter.end(Duration::from_secs(60)).await;
+
+    let sent = spans(collector.next().await);
+    let [attach, run, events] = &sent[..] else { panic!("{sent:?}") };
+    assert_eq!(attach.parent_span_id, run.span_id);
+    let run_said = said(&run.attributes);
+    for wanted in ["k8s.pod.name=web", "sandbox.id=abc", "rpc.grpc.status_code=13"] {
+        assert!(run_said.iter().any(|said| said == wanted), "{run_said:?}");
+    }
+    let failures = [run, events].map(|span| span.status.as_ref().map(|status| status.message.as_str()));
+    assert_eq!(failures, [Some("a bug, 100 % sure"), Some("")]);
+}
+
+#[tokio::test]
+async fn a_collector_that_hangs_holds_up_no_call() {
+    let collector = Fake::start(Manner::Hangs).await;
+    let (tracer, _exporter) = of_all(&collector);
+    let calls = Calls::traced(tracer);
+    // More than are sent at a time.
+    for _ in 0..300 {
+        let answering = service_fn(|_: Request<Body>| ready(Ok::<_, Infallible>(Status::ok("").into_http())));
+        EdgeLayer(calls.clone()).layer(answering).oneshot(request("Version")).await.expect("answered");
+    }
+    assert_eq!(counts(&calls), [r#"{call="Version",code="OK"} 300"#]);
 }

@@ -22,10 +22,11 @@ use vmspec::error::{Error, Kind, Result};
 
 use self::change::Change;
 use super::heard::{Heard, News};
-use super::{Command, Reply};
+use super::{Asked, Command, Reply};
 use crate::container::host::Host;
 use crate::container::machine::{Act, Again, Due, Event, Life, Lookout, Stopping};
 use crate::model::{Container, ContainerState};
+use crate::trace;
 
 pub(super) struct Task<H: Host> {
     host: H,
@@ -89,13 +90,13 @@ impl<H: Host> Task<H> {
         Self { unwritten: true, ..Self::new(host, container, heard) }
     }
 
-    pub(super) async fn run(mut self, commands: &mut mpsc::Receiver<Command>) {
+    pub(super) async fn run(mut self, commands: &mut mpsc::Receiver<Asked>) {
         loop {
             let wake = self.next_wake();
             let (starts, changes) = (self.starting.is_some(), self.change.is_some());
             tokio::select! {
                 command = commands.recv() => match command {
-                    Some(command) => if self.obey(command).await.is_break() {
+                    Some((command, place)) => if trace::within(place, self.obey(command)).await.is_break() {
                         return;
                     },
                     // Going down: the machine is left as it is.
@@ -157,7 +158,7 @@ impl<H: Host> Task<H> {
                 let (host, container, unwanted) = (self.host.clone(), self.container.clone(), CancellationToken::new());
                 let token = unwanted.clone();
                 let start = async move { host.start(&container, &token).await };
-                let task = AbortOnDropHandle::new(tokio::spawn(start.in_current_span()));
+                let task = AbortOnDropHandle::new(tokio::spawn(trace::carried(start).in_current_span()));
                 self.starting = Some(Starting { task, unwanted, starts: vec![reply], stops: Vec::new() });
             }
             Act::Await => {

@@ -23,6 +23,7 @@ use crate::hypervisor::{DomainPhase, DomainState, Ending, HvEvent};
 use crate::model::{Container, ContainerState, ExitReason};
 use crate::store::boot::Boot;
 use crate::store::created;
+use crate::trace;
 
 /// When a call that was given up has its effect all the same.
 pub(super) const LATE: Duration = Duration::from_secs(45);
@@ -76,6 +77,8 @@ struct World {
     coming_up: BTreeSet<ContainerId>,
     /// Consoles that are copied in this life.
     followed: BTreeSet<ContainerId>,
+    /// Machines whose start belongs in the trace of a call.
+    traced: BTreeSet<ContainerId>,
     /// So many more consoles cannot be followed.
     no_console: u32,
     faults: VecDeque<Fault>,
@@ -242,6 +245,9 @@ impl Host for FakeHost {
         let id = container.id;
         self.alive().await;
         self.world().seeds.insert(id);
+        if trace::here().is_some() {
+            self.world().traced.insert(id);
+        }
         let define = move |world: &mut World| {
             world.defined.insert(id);
             if !world.domains.contains_key(&id) {
@@ -728,6 +734,11 @@ impl Node {
     pub(super) async fn start(&self, id: ContainerId) -> Result<()> {
         self.check_sandbox()?;
         self.actors().get(id)?.start().await
+    }
+
+    /// Whether the start belonged in the trace of a call.
+    pub(super) fn is_traced(&self, id: ContainerId) -> bool {
+        self.host.world().traced.contains(&id)
     }
 
     /// [`Node::start`], beside the test.

@@ -12,6 +12,7 @@ use super::Task;
 use crate::container::actor::Reply;
 use crate::container::host::Host;
 use crate::model::ContainerState;
+use crate::trace;
 
 /// What a machine has after a change, and whether that is what was wanted.
 type Outcome = (Applied, Result<()>);
@@ -43,7 +44,7 @@ impl<H: Host> Task<H> {
         let wanted = self.container.config.resources.clone().unwrap_or_default().updated(update);
         let (host, container, resources) = (self.host.clone(), self.container.clone(), wanted.clone());
         let change = async move { host.resize(&container, &resources).await };
-        let task = AbortOnDropHandle::new(tokio::spawn(change.in_current_span()));
+        let task = AbortOnDropHandle::new(tokio::spawn(trace::carried(change).in_current_span()));
         self.change = Some(Change { task, wanted, reply });
     }
 
