@@ -15,10 +15,12 @@ use vmspec::settings::{FlexvolumesConfig, Handler, MachineConfig, MachineDefault
 
 mod collector;
 pub mod images;
+mod proxy;
 mod syntax;
 
 pub use collector::{Collector, CollectorError, TracingConfig};
 pub use images::ImagesConfig;
+pub use proxy::{Endpoint, ProxyConfig};
 pub use syntax::SyntaxError;
 
 /// Read when no file is named; its absence means all defaults.
@@ -89,6 +91,7 @@ pub struct Config {
     pub metrics: MetricsConfig,
     /// Without it no call is traced.
     pub tracing: Option<TracingConfig>,
+    pub proxy: ProxyConfig,
     pub log: LogConfig,
 }
 
@@ -284,6 +287,7 @@ impl Config {
         }
         self.images.check(&mut problems);
         self.raw_devices.check(&mut problems);
+        self.proxy.check(&self.cri_socket(), &mut problems);
         if problems.is_empty() { Ok(self) } else { Err(ConfigError::Values(problems)) }
     }
 
@@ -354,6 +358,7 @@ impl Default for Config {
             streaming: StreamingConfig::default(),
             metrics: MetricsConfig::default(),
             tracing: None,
+            proxy: ProxyConfig::default(),
             log: LogConfig::default(),
         }
     }

@@ -19,6 +19,9 @@ fn unknown_keys_and_wrong_types_are_named() {
         ("[streaming]\naddress = 'localhost'", "address"),
         ("[metrics]\naddress = ':9500'", "address"),
         ("[tracing]\nendpoint = 'https://collector:4317'", "without TLS"),
+        ("[proxy]\nruntime_endpoint = '/run/x.sock'", "write unix:// and an absolute path"),
+        ("[proxy]\nruntime_endpoint = 'unix://x.sock'", "write unix:// and an absolute path"),
+        ("[proxy]\nruntime_endpoint = 'tcp://127.0.0.1:1'", "write unix:// and an absolute path"),
         ("run_dir = 1", "run_dir"),
     ] {
         let error = Config::parse(text).expect_err(text).to_string();
@@ -45,6 +48,11 @@ fn values_out_of_range_are_named() {
         ("[images]\nvirt_builder_repos = ['repos.d']", "images.virt_builder_repos"),
         ("[images]\nstrip_prefixes = ['/']", "images.strip_prefixes"),
         ("[tracing]\nsampling_rate_per_million = 1000001", "tracing.sampling_rate_per_million"),
+        ("[proxy]\nruntime_endpoint = 'unix:///run/virtlet/cri.sock'", "proxy.runtime_endpoint"),
+        ("[proxy]\ntarget_runtimes = ['']", "proxy.target_runtimes"),
+        ("[proxy]\nimage_prefixes = ['/']", "proxy.image_prefixes"),
+        ("[proxy]\nimage_prefixes = ['virtlet.cloud']", "proxy.image_prefixes"),
+        ("[proxy]\nlist_deadline_s = 0", "proxy.list_deadline_s"),
     ] {
         let error = Config::parse(text).expect("parses").checked().expect_err(text);
         assert!(error.to_string().contains(key), "{error}");
@@ -287,6 +295,7 @@ fn known_keys() -> Vec<String> {
         "[streaming]\nno_such = 1",
         "[metrics]\nno_such = 1",
         "[tracing]\nno_such = 1",
+        "[proxy]\nno_such = 1",
         "[log]\nno_such = 1",
     ];
     let expected = unknown.map(|text| Config::parse(text).expect_err("unknown").problem);
@@ -303,6 +312,7 @@ fn known_keys() -> Vec<String> {
         "streaming",
         "tracing",
         "metrics",
+        "proxy",
         "log",
     ];
     names.filter(|name| !sections.contains(name)).map(str::to_owned).collect()
