@@ -16,6 +16,7 @@ pub mod socket;
 mod span;
 pub mod status;
 
+use std::convert::Infallible;
 use std::future::Future;
 use std::time::Duration;
 
@@ -27,14 +28,16 @@ use proto::orphans::orphans_server::OrphansServer;
 use tokio::net::UnixListener;
 use tokio_stream::wrappers::UnixListenerStream;
 use tokio_util::sync::CancellationToken;
+use tonic::body::Body;
+use tonic::codegen::http::{Request, Response};
 use tonic::service::Routes;
+use tower::Service;
 
 use self::admin::AdminCalls;
 use self::admin::machines::MachineCalls;
 use self::admin::orphans::OrphanCalls;
 use self::cri::image::ImageCalls;
 use self::cri::runtime::Runtime;
-use self::door::Door;
 use self::edge::{Calls, EdgeLayer};
 
 /// Largest message in either direction, as kubelet's client has it.
@@ -69,21 +72,25 @@ pub fn services(runtime: Runtime, images: ImageCalls, own: Own) -> Routes {
         .prepare()
 }
 
-/// Serves what is behind the door until `shutdown`; calls under way then have `deadline` to end.
+/// Serves what is behind the door, or what stands in front of it, until `shutdown`; calls under way then have `deadline` to end.
 ///
 /// # Errors
 /// When the transport fails.
-pub async fn serve(
+pub async fn serve<S>(
     listener: UnixListener,
-    door: Door,
+    services: S,
     calls: Calls,
     shutdown: impl Future<Output = ()>,
     deadline: Duration,
-) -> Result<(), ServeError> {
+) -> Result<(), ServeError>
+where
+    S: Service<Request<Body>, Response = Response<Body>, Error = Infallible> + Clone + Send + 'static,
+    S::Future: Send,
+{
     let stop = CancellationToken::new();
     let server = tonic::transport::Server::builder()
         .trace_fn(span::of)
         .layer(EdgeLayer(calls))
-        .serve_with_incoming_shutdown(door, UnixListenerStream::new(listener), stop.clone().cancelled_owned());
+        .serve_with_incoming_shutdown(services, UnixListenerStream::new(listener), stop.clone().cancelled_owned());
     Ok(drain::serve_until(server, stop, shutdown, deadline).await?)
 }

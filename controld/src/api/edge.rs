@@ -18,7 +18,6 @@ use tonic::{Code, Status};
 use tower::{Layer, Service};
 
 use self::body::Watched;
-use self::calls::Call;
 pub use self::calls::Calls;
 use crate::trace;
 
@@ -56,7 +55,7 @@ where
     }
 
     fn call(&mut self, request: Request<Body>) -> Self::Future {
-        let call = Call::of(request.uri().path());
+        let call = self.calls.call(request.uri().path());
         let running = self.calls.begin(call, &request);
         let deadline = [call.longest, timeout::of(request.headers())].into_iter().flatten().min();
         let answer = trace::within(running.place(), self.inner.call(request));

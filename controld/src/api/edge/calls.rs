@@ -51,6 +51,8 @@ struct Labels {
 pub struct Calls {
     took: Family<Labels, Histogram, fn() -> Histogram>,
     tracer: Tracer,
+    /// What is in no table may be of another runtime, and as long as who asks wants.
+    passes_on: bool,
 }
 
 /// A call under way. Dropped before its end, the client is gone.
@@ -77,7 +79,7 @@ impl Call {
     }
 
     /// The call at a path.
-    pub(super) fn of(path: &str) -> Self {
+    fn of(path: &str) -> Self {
         let Some((service, method)) = path.strip_prefix('/').and_then(|path| path.split_once('/')) else {
             return OTHER;
         };
@@ -103,7 +105,20 @@ impl fmt::Debug for Calls {
 impl Calls {
     /// Calls whose spans are this one's.
     pub(crate) fn traced(tracer: Tracer) -> Self {
-        Self { took: Family::new_with_constructor(|| Histogram::new(BUCKETS)), tracer }
+        Self { took: Family::new_with_constructor(|| Histogram::new(BUCKETS)), tracer, passes_on: false }
+    }
+
+    /// Of a daemon that passes calls on which it does not know.
+    #[must_use]
+    pub fn passing_on(self) -> Self {
+        Self { passes_on: true, ..self }
+    }
+
+    /// The call at a path.
+    pub(super) fn call(&self, path: &str) -> Call {
+        let call = Call::of(path);
+        let is_others = self.passes_on && call.name == OTHER.name;
+        if is_others { Call { longest: OPEN, streams: true, ..call } } else { call }
     }
 
     /// Has them in what a scrape tells.
@@ -220,6 +235,9 @@ mod tests {
     #[test]
     fn what_is_no_call_is_other() {
         assert_eq!(Call::of("/runtime.v1.RuntimeService/Version").name, "Version");
+        let calls = Calls::default().passing_on();
+        assert!(calls.call("/runtime.v1.RuntimeService/Version").longest.is_some());
+        assert!(calls.call("/runtime.v1.RuntimeService/HibernatePod").longest.is_none(), "another runtime's");
         for path in ["", "/", "/x", "/runtime.v1.RuntimeService/version", "/runtime.v1alpha2.RuntimeService/Version"] {
             assert_eq!(Call::of(path).name, "other", "{path}");
         }
