@@ -43,6 +43,7 @@ use crate::container::{Containers, Uses};
 use crate::disks::flexvolume;
 use crate::hypervisor::HvEvent;
 use crate::images::mapping;
+use crate::proxy::Proxy;
 use crate::sandbox::Sandboxes;
 use crate::trace::Tracer;
 use crate::volumes::make_dir;
@@ -84,15 +85,23 @@ pub async fn run(config: Config, version: &'static str, shutdown: impl Future<Ou
     let _lock = api::socket::lock(&socket)?;
     let listener = api::socket::open(&socket)?;
     let (door, opener) = api::door::shut(version);
+    let stop = CancellationToken::new();
+    // Pods of another runtime need nothing of what the start waits for.
+    let proxy = Proxy::open(&config, &door);
     let (tracer, exporter) = Tracer::start(config.tracing.as_ref(), version);
-    let (calls, stop) = (Calls::traced(tracer), CancellationToken::new());
+    let calls = Calls::traced(tracer);
+    let calls = if proxy.is_some() { calls.passing_on() } else { calls };
     // Ends with us, should the start fail.
     let mut serving = JoinSet::new();
-    serving.spawn(api::serve(listener, door, calls.clone(), stop.clone().cancelled_owned(), deadline));
+    let told = stop.clone().cancelled_owned();
+    match &proxy {
+        Some(proxy) => serving.spawn(api::serve(listener, proxy.front(), calls.clone(), told, deadline)),
+        None => serving.spawn(api::serve(listener, door, calls.clone(), told, deadline)),
+    };
     tracing::info!(socket = %socket.display(), "listening");
     let mut shutdown = pin!(shutdown);
     let started = tokio::select! {
-        started = start(config, version, &opener, &calls) => started?,
+        started = start(config, version, &opener, (&calls, proxy.as_ref())) => started?,
         () = &mut shutdown => {
             tracing::info!("told to end amid the start");
             // Fails only if somebody removed it before.
@@ -149,7 +158,12 @@ struct Started {
 }
 
 /// Opens all that calls need, and begins what goes on beside them.
-async fn start(config: Config, version: &'static str, opener: &Opener, calls: &Calls) -> anyhow::Result<Started> {
+async fn start(
+    config: Config,
+    version: &'static str,
+    opener: &Opener,
+    edges: (&Calls, Option<&Proxy>),
+) -> anyhow::Result<Started> {
     let (node, events) = Node::open(config, |what| opener.waits_for(what)).await?;
     let config = node.config.clone();
     opener.waits_for("the image mappings of the cluster");
@@ -160,7 +174,7 @@ async fn start(config: Config, version: &'static str, opener: &Opener, calls: &C
     opener.waits_for("a first look at the emulator");
     node.accel.refresh_wrapper(&config).await;
     let metrics = match config.metrics.address {
-        Some(address) => Some(metrics::start(address, node.for_metrics(version), calls).await?),
+        Some(address) => Some(metrics::start(address, node.for_metrics(version), edges).await?),
         None => None,
     };
     opener.waits_for("the removal of what earlier lives left");

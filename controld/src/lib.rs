@@ -7,10 +7,12 @@
 //! with are [`disks`], `devices`, and what the [`guest`] and we have to do with each other: [`guest::console`] carries its serial console to
 //! the pod's log and to attached clients. [`orphans`] keeps what is on no record until a person decides.
 //!
+//! [`proxy`] is in front of [`api`] on a node that has another container runtime too, whose calls it passes on.
+//!
 //! [`manifest`] judges pods that there are not yet, by the same steps. What a machine is to be is decided by [`vmspec`], without a node.
 //!
-//! Layers, one way only: [`daemon`] (starts all) -> [`manifest`] -> [`api`] -> services ([`sandbox`], [`container`], [`orphans`]) ->
-//! [`guest`], [`disks`], `devices` -> what reaches outside ([`hypervisor`], [`tap`], [`images`], [`volumes`], [`store`]) -> [`model`] (pure),
+//! Layers, one way only: [`daemon`] (starts all) -> [`manifest`] -> [`proxy`] -> [`api`] -> services ([`sandbox`], [`container`],
+//! [`orphans`]) -> [`guest`], [`disks`], `devices` -> what reaches outside ([`hypervisor`], [`tap`], [`images`], [`volumes`], [`store`]) -> [`model`] (pure),
 //! `trace` (spans of calls) and [`config`].
 
 pub mod api;
@@ -28,6 +30,7 @@ pub mod manifest;
 pub mod model;
 mod node_addresses;
 pub mod orphans;
+pub mod proxy;
 pub mod sandbox;
 pub mod store;
 pub mod tap;

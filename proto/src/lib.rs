@@ -7,6 +7,7 @@
 //! - [`orphans`]: things on a node that are on no record, spoken by `virtletctl` to `controld` (feature `cri`).
 //! - [`otlp`]: spans of traces, sent by `controld` to a collector of OpenTelemetry (feature `otlp`).
 //! - [`pause`]: why a machine that is on does not run, as `controld` tells it in CRI (feature `cri`).
+//! - [`side`]: of which runtime a node is to answer, as `virtletctl` tells `controld` (feature `cri`).
 //! - [`share`]: what of the node a guest sees, told by `controld` to `fswrapper` (feature `share`).
 //! - [`tap`]: the tap protocol, spoken by `controld` and `vmwrapper` to `tapmanager` (feature `tap`).
 //!
@@ -31,5 +32,7 @@ pub mod otlp;
 pub mod pause;
 #[cfg(feature = "share")]
 pub mod share;
+#[cfg(feature = "cri")]
+pub mod side;
 #[cfg(feature = "tap")]
 pub mod tap;

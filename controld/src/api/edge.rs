@@ -19,6 +19,7 @@ use tower::{Layer, Service};
 
 use self::body::Watched;
 pub use self::calls::Calls;
+pub(crate) use self::calls::name as name_of;
 use crate::trace;
 
 /// Puts an [`Edge`] around services.

@@ -36,6 +36,7 @@ use crate::hypervisor::Hypervisor;
 use crate::hypervisor::accelerator::AcceleratorChoice;
 use crate::images::Images;
 use crate::orphans::Known;
+use crate::proxy::Proxy;
 use crate::store::Store;
 use crate::tap::Tap;
 
@@ -70,12 +71,19 @@ fn turns() -> Interval {
 ///
 /// # Errors
 /// When the address cannot be had.
-pub async fn start(address: SocketAddr, sources: Sources, calls: &Calls) -> Result<Server, BindError> {
+pub async fn start(
+    address: SocketAddr,
+    sources: Sources,
+    (calls, proxy): (&Calls, Option<&Proxy>),
+) -> Result<Server, BindError> {
     let functions = sources.functions.clone().keep(sources.tap.clone());
     let networks = sources.networks.clone().keep(sources.tap.clone());
     let filesystems = sources.filesystems.clone().keep();
     let mut registry = registry(sources);
     calls.register(&mut registry);
+    if let Some(proxy) = proxy {
+        proxy.metrics().register(&mut registry);
+    }
     let mut server = Server::bind(address, Limits::default(), Box::new(move || text(&registry))).await?;
     server.beside(functions);
     server.beside(networks);

@@ -162,7 +162,7 @@ impl Drop for Running {
 }
 
 /// As other exporters of gRPC's metrics write them.
-fn name(code: Code) -> &'static str {
+pub(crate) fn name(code: Code) -> &'static str {
     match code {
         Code::Ok => "OK",
         Code::Cancelled => "Canceled",

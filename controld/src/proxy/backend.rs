@@ -1,0 +1,178 @@
+//! The default: one connection to its socket, over which all calls go, and what is known of it.
+//!
+//! [`keeper`] makes the connection and makes it anew; [`reach`] says whether the default can be asked, and calls are refused at once while
+//! it cannot. A call is a clone of hyper's sender and no lock is held over it. How much of an answer is in memory is bounded by the windows
+//! of flow control: an answer that nobody takes holds up itself and not the connection.
+
+mod keeper;
+pub(super) mod reach;
+
+use std::fmt;
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::task::{Context, Poll};
+use std::time::{Duration, Instant};
+
+use common::Chain;
+use futures_util::future::BoxFuture;
+use hyper::client::conn::http2::SendRequest;
+use tokio::sync::{Notify, watch};
+use tonic::Status;
+use tonic::body::Body;
+use tonic::codegen::http::{Request, Response};
+use tower::Service;
+
+use self::reach::{Away, Reach};
+use super::frames;
+
+pub(super) use self::keeper::{Greeted, keep};
+
+/// The other runtime. Clones share its connection.
+#[derive(Clone)]
+pub(super) struct Backend(Arc<Shared>);
+
+struct Shared {
+    socket: PathBuf,
+    sender: Mutex<Option<SendRequest<Body>>>,
+    reach: Mutex<Reach>,
+    /// Something was not answered in time.
+    doubted: Notify,
+    /// Connections so far.
+    connections: watch::Sender<u64>,
+    /// It can be asked again.
+    back: Notify,
+}
+
+impl fmt::Debug for Backend {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Backend").field("socket", &self.0.socket).field("reach", &*self.reach()).finish_non_exhaustive()
+    }
+}
+
+impl Backend {
+    /// The runtime at `socket`, which [`keep`] connects to. Lists have `deadline`.
+    pub(super) fn new(socket: PathBuf, deadline: Duration) -> Self {
+        let reach = Mutex::new(Reach::new(deadline, Instant::now()));
+        Self(Arc::new(Shared {
+            socket,
+            sender: Mutex::default(),
+            reach,
+            doubted: Notify::new(),
+            connections: watch::Sender::new(0),
+            back: Notify::new(),
+        }))
+    }
+
+    pub(super) fn socket(&self) -> &Path {
+        &self.0.socket
+    }
+
+    /// Why it cannot be asked, if so.
+    pub(super) fn away(&self) -> Option<Away> {
+        self.reach().away()
+    }
+
+    /// What a call is told while it cannot be asked.
+    pub(super) fn refused(&self) -> Option<Status> {
+        self.away().map(|away| self.unavailable(&away))
+    }
+
+    fn unavailable(&self, away: &Away) -> Status {
+        let since = away.since.elapsed().as_secs();
+        Status::unavailable(format!(
+            "container runtime at `{}` is away since {since} s: {}",
+            self.0.socket.display(),
+            away.why
+        ))
+    }
+
+    /// How many connections there were.
+    pub(super) fn connections(&self) -> u64 {
+        *self.0.connections.borrow()
+    }
+
+    /// Waits for another connection than the first so many.
+    pub(super) async fn another_connection(&self, after: u64) {
+        // Its other end is here.
+        let _ = self.0.connections.subscribe().wait_for(|number| *number > after).await;
+    }
+
+    /// Waits until it can be asked.
+    pub(super) async fn back(&self) {
+        loop {
+            let mut told = std::pin::pin!(self.0.back.notified());
+            told.as_mut().enable();
+            if self.away().is_none() {
+                return;
+            }
+            told.await;
+        }
+    }
+
+    /// How long a list or a status is waited for.
+    pub(super) fn deadline(&self) -> Duration {
+        self.reach().deadline(Instant::now())
+    }
+
+    /// Something was not answered in time. The keeper asks whether anything is.
+    pub(super) fn doubt(&self) {
+        self.0.doubted.notify_one();
+    }
+
+    fn reach(&self) -> MutexGuard<'_, Reach> {
+        self.0.reach.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn sender(&self) -> MutexGuard<'_, Option<SendRequest<Body>>> {
+        self.0.sender.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn begin(&self) -> Result<SendRequest<Body>, Status> {
+        if let Some(refused) = self.refused() {
+            return Err(refused);
+        }
+        let connected = self.sender().as_ref().filter(|sender| !sender.is_closed()).cloned();
+        connected.ok_or_else(|| self.broken(&"its connection has just ended"))
+    }
+
+    fn broken(&self, why: &dyn fmt::Display) -> Status {
+        Status::unavailable(format!("container runtime at `{}` went away: {why}", self.0.socket.display()))
+    }
+}
+
+impl Service<Request<Body>> for Backend {
+    type Response = Response<Body>;
+    type Error = Status;
+    type Future = BoxFuture<'static, Result<Response<Body>, Status>>;
+
+    fn poll_ready(&mut self, _context: &mut Context<'_>) -> Poll<Result<(), Status>> {
+        Poll::Ready(Ok(()))
+    }
+
+    fn call(&mut self, request: Request<Body>) -> Self::Future {
+        let backend = self.clone();
+        let sender = backend.begin();
+        Box::pin(async move {
+            send(sender?, request).await.map_err(|failure| match failure {
+                Failure::Broken(error) => backend.broken(&Chain(&error)),
+                Failure::Rubbish(status) => status,
+            })
+        })
+    }
+}
+
+/// Why there is no answer.
+enum Failure {
+    Broken(hyper::Error),
+    Rubbish(Status),
+}
+
+async fn send(mut sender: SendRequest<Body>, request: Request<Body>) -> Result<Response<Body>, Failure> {
+    let response = sender.send_request(request).await.map_err(Failure::Broken)?;
+    if !frames::is_grpc(response.headers()) {
+        let text =
+            format!("the container runtime's socket does not speak gRPC: it answers with HTTP {}", response.status());
+        return Err(Failure::Rubbish(Status::internal(text)));
+    }
+    Ok(response.map(Body::new))
+}

@@ -1,0 +1,295 @@
+//! Lists of what both sides have: the default's first, then ours, concatenated as they are encoded.
+//!
+//! All lists of CRI are one repeated message in field 1 of the answer, in `List*` and in the pieces of `Stream*` alike (a test holds the
+//! protocol to it). So two lists after each other are the list of both, a collected stream is a list, and a list cut between its items is
+//! a stream.
+//!
+//! What kubelet acts upon ([`Kind::is_kept`]) is whole or an error: while the default does not answer it is the last good list
+//! ([`last_good`]). Usage and metrics of a moment that has gone are worth nothing, so that a side without an answer is left out of these.
+
+pub(super) mod filter;
+pub(super) mod last_good;
+mod pieces;
+
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+
+use bytes::Bytes;
+use tokio::sync::Semaphore;
+use tokio::time::timeout;
+use tonic::body::Body;
+use tonic::codegen::http::Response;
+use tonic::metadata::MetadataMap;
+use tonic::{Code, Status};
+use tracing::Instrument as _;
+
+use self::filter::Sides;
+use self::last_good::{Asked, LastGood};
+use super::ask::{self, Question};
+use super::backend::Backend;
+use super::frames;
+use super::kind::Kind;
+use super::metrics::Metrics;
+use super::own::Own;
+use super::side::Side;
+use super::{calls, stats, wire};
+
+#[cfg(test)]
+mod tests;
+
+/// Whole lists of one kind that may be under way at once. One that comes late is still kept, so it is not given up at the deadline.
+const AT_ONCE: usize = 4;
+/// How late that may be.
+const LATEST: Duration = Duration::from_secs(60);
+/// Length of an answer from which on somebody is to know: kubelet takes twice as much.
+const LONG: usize = 8 << 20;
+
+/// A call for a list.
+#[derive(Debug, Clone)]
+pub(super) struct Wanted {
+    pub(super) kind: Kind,
+    /// The request, with its filter.
+    pub(super) message: Bytes,
+    pub(super) sides: Sides,
+    /// For the default.
+    pub(super) metadata: MetadataMap,
+    pub(super) streamed: bool,
+}
+
+/// Makes lists. Clones share what is kept.
+#[derive(Debug, Clone)]
+pub(super) struct Lists(Arc<Shared>);
+
+#[derive(Debug)]
+struct Shared {
+    backend: Backend,
+    own: Own,
+    metrics: Metrics,
+    sandboxes: Kept,
+    containers: Kept,
+    images: Kept,
+    /// The default has said that it streams no lists; until its next connection.
+    streams_none: AtomicBool,
+}
+
+#[derive(Debug)]
+struct Kept {
+    good: Mutex<LastGood>,
+    under_way: Arc<Semaphore>,
+}
+
+impl Default for Kept {
+    fn default() -> Self {
+        Self { good: Mutex::default(), under_way: Arc::new(Semaphore::new(AT_ONCE)) }
+    }
+}
+
+impl Kept {
+    fn good(&self) -> MutexGuard<'_, LastGood> {
+        self.good.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Lists {
+    pub(super) fn new(backend: Backend, own: Own, metrics: Metrics) -> Self {
+        let (sandboxes, containers, images) = Default::default();
+        Self(Arc::new(Shared {
+            backend,
+            own,
+            metrics,
+            sandboxes,
+            containers,
+            images,
+            streams_none: AtomicBool::new(false),
+        }))
+    }
+
+    /// There is a new connection, perhaps to another version.
+    pub(super) fn connected(&self) {
+        self.0.streams_none.store(false, Ordering::Relaxed);
+    }
+
+    /// The default has removed what is called so.
+    pub(super) fn removed(&self, kind: Kind, name: &str) {
+        let mut touched = self.kept(kind).into_iter().collect::<Vec<_>>();
+        if kind == Kind::Sandboxes {
+            // Which takes its containers with it.
+            touched.push(&self.0.containers);
+        }
+        for kept in touched {
+            kept.good().remove(name);
+        }
+    }
+
+    /// The default has made this, which a list shows as `item`.
+    pub(super) fn made(&self, kind: Kind, id: &str, item: Bytes) {
+        if let Some(kept) = self.kept(kind) {
+            kept.good().make(id, item);
+        }
+    }
+
+    /// Of each kept list, how old and how long it is.
+    pub(super) fn shown(&self) -> Vec<(&'static str, Option<(Duration, usize)>)> {
+        let of = |name, kept: &Kept| (name, kept.good().shown(Instant::now()));
+        vec![of("sandboxes", &self.0.sandboxes), of("containers", &self.0.containers), of("images", &self.0.images)]
+    }
+
+    /// The answer to a call for a list.
+    pub(super) async fn answer(&self, wanted: Wanted) -> Response<Body> {
+        match self.parts(&wanted).await {
+            Err(status) => status.into_http(),
+            Ok(parts) if wanted.streamed => match pieces::of(&parts) {
+                Ok(pieces) => frames::stream(tokio_stream::iter(pieces.into_iter().map(|piece| Ok(vec![piece])))),
+                Err(error) => Status::internal(error.to_string()).into_http(),
+            },
+            Ok(parts) => frames::answer(parts),
+        }
+    }
+
+    async fn parts(&self, wanted: &Wanted) -> Result<Vec<Bytes>, Status> {
+        let default =
+            async { if wanted.sides.has(Side::Default) { self.of_default(wanted).await } else { Ok(Bytes::new()) } };
+        let own = async { if wanted.sides.has(Side::Ours) { self.of_own(wanted).await } else { Ok(Bytes::new()) } };
+        let (default, own) = tokio::join!(default, own);
+        let parts = vec![default?, own?];
+        let length: usize = parts.iter().map(Bytes::len).sum();
+        let call = calls::name(wanted.kind.path());
+        self.0.metrics.merged(call, length);
+        if length > LONG && !wanted.streamed {
+            let [default, own] = [0, 1].map(|at: usize| parts.get(at).map_or(0, Bytes::len));
+            tracing::warn!(call, default, own, "answer of {length} bytes; kubelet takes 16 MiB, and fails beyond");
+        }
+        Ok(parts)
+    }
+
+    async fn of_own(&self, wanted: &Wanted) -> Result<Bytes, Status> {
+        let listed = self.0.own.ask(Question::new(wanted.kind.path(), wanted.message.clone())).await;
+        let listed = match listed {
+            Err(status) if !wanted.kind.is_kept() => return Ok(left_out(wanted.kind, Side::Ours, &status)),
+            listed => listed?,
+        };
+        Ok(stats::checked(wanted.kind, listed).await)
+    }
+
+    async fn of_default(&self, wanted: &Wanted) -> Result<Bytes, Status> {
+        let Some(kept) = self.kept(wanted.kind) else {
+            let listed = self.within_deadline(self.ask(wanted.clone())).await;
+            return match listed {
+                Ok(listed) => Ok(stats::checked(wanted.kind, listed).await),
+                Err(status) => Ok(left_out(wanted.kind, Side::Default, &status)),
+            };
+        };
+        let whole = filter::is_whole(wanted.kind, &wanted.message).map_err(malformed)?;
+        let listed = match self.0.backend.refused() {
+            Some(refused) => Err(refused),
+            None if whole => self.whole(kept, wanted).await,
+            None => self.within_deadline(self.ask(wanted.clone())).await,
+        };
+        match listed {
+            Ok(listed) => {
+                self.0.metrics.fresh();
+                Ok(listed)
+            }
+            Err(status) => self.last_good(kept, wanted, status),
+        }
+    }
+
+    /// Asks for a whole list in a task that goes on behind the deadline.
+    async fn whole(&self, kept: &Kept, wanted: &Wanted) -> Result<Bytes, Status> {
+        let Ok(permit) = kept.under_way.clone().try_acquire_owned() else {
+            return Err(Status::unavailable(format!("{AT_ONCE} lists of the container runtime are under way")));
+        };
+        let (lists, wanted, asked) = (self.clone(), wanted.clone(), kept.good().ask());
+        let task = tokio::spawn(
+            async move {
+                let listed = match timeout(LATEST, lists.ask(wanted.clone())).await {
+                    Ok(listed) => listed?,
+                    Err(_elapsed) => {
+                        return Err(Status::deadline_exceeded("a list of the container runtime never came"));
+                    }
+                };
+                lists.keep(wanted.kind, asked, &listed)?;
+                drop(permit);
+                Ok(listed)
+            }
+            .in_current_span(),
+        );
+        self.within_deadline(async {
+            task.await.unwrap_or_else(|bug| Err(Status::internal(format!("a list ended in a bug: {bug}"))))
+        })
+        .await
+    }
+
+    /// Keeps a list that is one.
+    fn keep(&self, kind: Kind, asked: Asked, listed: &Bytes) -> Result<(), Status> {
+        wire::items(listed).map_err(|error| Status::internal(format!("the container runtime's list is {error}")))?;
+        if let Some(kept) = self.kept(kind) {
+            kept.good().keep(asked, listed.clone(), Instant::now());
+        }
+        Ok(())
+    }
+
+    fn last_good(&self, kept: &Kept, wanted: &Wanted, status: Status) -> Result<Bytes, Status> {
+        let Some(answer) = kept.good().answer(Instant::now()) else { return Err(status) };
+        let whole = filter::is_whole(wanted.kind, &wanted.message).map_err(malformed)?;
+        let listed = if whole && answer.gone.is_empty() {
+            answer.list
+        } else {
+            let items = wire::items(&answer.list).map_err(malformed)?;
+            filter::kept(wanted.kind, &wanted.message, items, &answer.gone).map_err(malformed)?.concat().into()
+        };
+        let call = calls::name(wanted.kind.path());
+        tracing::debug!(call, age_s = answer.age.as_secs(), %status, "last good list in place of the container runtime's");
+        self.0.metrics.stale(call, answer.age);
+        Ok(listed)
+    }
+
+    async fn within_deadline<T>(&self, answer: impl Future<Output = Result<T, Status>>) -> Result<T, Status> {
+        let deadline = self.0.backend.deadline();
+        timeout(deadline, answer).await.unwrap_or_else(|_elapsed| {
+            self.0.backend.doubt();
+            let text = format!("the container runtime did not answer within {} s", deadline.as_secs_f32());
+            Err(Status::deadline_exceeded(text))
+        })
+    }
+
+    async fn ask(&self, wanted: Wanted) -> Result<Bytes, Status> {
+        let shared = &self.0;
+        let question = |path| Question { path, message: wanted.message.clone(), metadata: wanted.metadata.clone() };
+        if wanted.streamed && !shared.streams_none.load(Ordering::Relaxed) {
+            let streamed = async {
+                let path = wanted.kind.stream_path();
+                ask::collected(ask::stream(shared.backend.clone(), question(path)).await?).await
+            };
+            match streamed.await {
+                Err(status) if status.code() == Code::Unimplemented => {
+                    // kubelet would give up streaming for good.
+                    shared.streams_none.store(true, Ordering::Relaxed);
+                }
+                streamed => return streamed,
+            }
+        }
+        let answer = ask::one(shared.backend.clone(), question(wanted.kind.path())).await?;
+        Ok(answer.into_inner())
+    }
+
+    fn kept(&self, kind: Kind) -> Option<&Kept> {
+        match kind {
+            Kind::Sandboxes => Some(&self.0.sandboxes),
+            Kind::Containers => Some(&self.0.containers),
+            Kind::Images => Some(&self.0.images),
+            Kind::ContainerStats | Kind::SandboxStats | Kind::Metrics => None,
+        }
+    }
+}
+
+fn malformed(error: wire::Malformed) -> Status {
+    Status::invalid_argument(error.to_string())
+}
+
+/// An empty part.
+fn left_out(kind: Kind, side: Side, status: &Status) -> Bytes {
+    tracing::debug!(call = kind.path(), ?side, %status, "a side is left out of an answer");
+    Bytes::new()
+}

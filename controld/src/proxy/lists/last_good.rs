@@ -1,0 +1,151 @@
+//! The last good list of the default, and what is known to have changed since: pure, and told what time it is.
+//!
+//! kubelet takes what is not listed for gone, and what is listed for there. So a list that is answered from here is the last whole one, without what
+//! was removed through us and with what was made through us after it was asked for. Turns, counted here, say what came after what: an answer that
+//! was asked for before a removal does not bring back what was removed, however late it comes.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::time::{Duration, Instant};
+
+use bytes::Bytes;
+
+use crate::proxy::kind::Kind;
+use crate::proxy::wire::{self, Malformed};
+
+#[cfg(test)]
+mod tests;
+
+/// Changes that are kept until the next whole list. A default whose lists never come while it is changed so often has no good one any more.
+const MOST_CHANGES: usize = 10_000;
+/// Bytes of what was made since, of all of it.
+const MOST_MADE: usize = 4 << 20;
+
+/// What is known of one kind of the default's objects.
+#[derive(Debug, Default)]
+pub(in crate::proxy) struct LastGood {
+    turn: u64,
+    good: Option<Good>,
+    /// Ids and names, with the turn of their removal.
+    gone: BTreeMap<String, u64>,
+    /// Items by their id, as a list would have them.
+    made: BTreeMap<String, (u64, Bytes)>,
+}
+
+#[derive(Debug)]
+struct Good {
+    list: Bytes,
+    asked: u64,
+    at: Instant,
+}
+
+/// The turn in which a list was asked for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(in crate::proxy) struct Asked(u64);
+
+/// What has been removed.
+#[derive(Debug, Default, Clone, PartialEq, Eq)]
+pub(in crate::proxy) struct Gone(BTreeSet<String>);
+
+/// What there is to answer with.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(in crate::proxy) struct Kept {
+    pub(in crate::proxy) list: Bytes,
+    /// To be left out of it.
+    pub(in crate::proxy) gone: Gone,
+    pub(in crate::proxy) age: Duration,
+}
+
+impl LastGood {
+    /// A whole list is asked for now.
+    pub(in crate::proxy) fn ask(&mut self) -> Asked {
+        self.turn += 1;
+        Asked(self.turn)
+    }
+
+    /// It has come.
+    pub(in crate::proxy) fn keep(&mut self, asked: Asked, list: Bytes, now: Instant) {
+        if self.good.as_ref().is_some_and(|good| good.asked > asked.0) {
+            return;
+        }
+        self.gone.retain(|_, turn| *turn > asked.0);
+        self.made.retain(|_, (turn, _)| *turn > asked.0);
+        self.good = Some(Good { list, asked: asked.0, at: now });
+    }
+
+    /// The default has removed what is called so.
+    pub(in crate::proxy) fn remove(&mut self, name: &str) {
+        self.turn += 1;
+        self.made.remove(name);
+        self.gone.insert(name.to_owned(), self.turn);
+        self.bound();
+    }
+
+    /// The default has made this, which a list shows as `item`.
+    pub(in crate::proxy) fn make(&mut self, id: &str, item: Bytes) {
+        self.turn += 1;
+        self.made.insert(id.to_owned(), (self.turn, item));
+        self.bound();
+    }
+
+    /// The list to answer with while none can be had; `None` before there was any.
+    pub(in crate::proxy) fn answer(&self, now: Instant) -> Option<Kept> {
+        let good = self.good.as_ref()?;
+        let list = self.with_made(&good.list);
+        let gone = Gone(self.gone.keys().cloned().collect());
+        Some(Kept { list, gone, age: now.saturating_duration_since(good.at) })
+    }
+
+    /// A list with what was made since, unless it has it already: it may have been asked for before and looked at after.
+    fn with_made(&self, list: &Bytes) -> Bytes {
+        if self.made.is_empty() {
+            return list.clone();
+        }
+        let items = wire::items(list).unwrap_or_default();
+        let known: BTreeSet<_> =
+            items.iter().filter_map(|item| wire::text(wire::content(item).ok()?, &[1]).ok()).collect();
+        let made = self.made.iter().filter(|(id, _)| !known.contains(id.as_str())).map(|(_, (_, item))| &**item);
+        std::iter::once(&**list).chain(made).collect::<Vec<_>>().concat().into()
+    }
+
+    /// How long ago the list came that is kept, and how long it is.
+    pub(in crate::proxy) fn shown(&self, now: Instant) -> Option<(Duration, usize)> {
+        self.good.as_ref().map(|good| (now.saturating_duration_since(good.at), good.list.len()))
+    }
+
+    /// A list of which it is not known any more what has changed is worse than none.
+    fn bound(&mut self) {
+        let made: usize = self.made.values().map(|(_, item)| item.len()).sum();
+        if self.gone.len() + self.made.len() > MOST_CHANGES || made > MOST_MADE {
+            (self.good, self.gone, self.made) = (None, BTreeMap::new(), BTreeMap::new());
+        }
+    }
+}
+
+impl Gone {
+    /// Whether nothing has been removed.
+    pub(in crate::proxy) fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+
+    /// Whether an item of a list is among it: by its id, as a container by its sandbox, as an image by any of its names.
+    pub(super) fn has(&self, kind: Kind, item: &[u8]) -> Result<bool, Malformed> {
+        if self.is_empty() {
+            return Ok(false);
+        }
+        let names: &[u32] = match kind {
+            Kind::Containers => &[1, 2],
+            Kind::Images => &[1, 2, 3],
+            Kind::Sandboxes | Kind::ContainerStats | Kind::SandboxStats | Kind::Metrics => &[1],
+        };
+        for field in wire::fields(item) {
+            let field = field?;
+            if let wire::Value::Bytes(name) = field.value
+                && names.contains(&field.number)
+                && std::str::from_utf8(name).is_ok_and(|name| self.0.contains(name))
+            {
+                return Ok(true);
+            }
+        }
+        Ok(false)
+    }
+}

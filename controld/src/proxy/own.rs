@@ -1,0 +1,58 @@
+//! Our own side: the services behind the door, in this process.
+//!
+//! What is asked of them for a common answer has a task of its own and a deadline, so that neither a panic nor a libvirt that hangs is
+//! more than a part that is missing.
+
+use std::convert::Infallible;
+use std::time::Duration;
+
+use bytes::Bytes;
+use common::Chain;
+use tokio::time::timeout;
+use tokio_util::task::AbortOnDropHandle;
+use tonic::Status;
+use tonic::body::Body;
+use tonic::codegen::http::{Request, Response};
+use tower::Service as _;
+use tracing::Instrument as _;
+
+use super::ask::{self, Question};
+use crate::api::door::Door;
+
+/// How long the other side's part of an answer waits for ours, which is from memory but for a few that ask libvirt or tapmanager.
+const DEADLINE: Duration = Duration::from_secs(1);
+
+/// Our services. Clones share them.
+#[derive(Debug, Clone)]
+pub(super) struct Own(Door);
+
+impl Own {
+    pub(super) fn new(door: Door) -> Self {
+        Self(door)
+    }
+
+    /// For what is a stream.
+    pub(super) fn door(&self) -> Door {
+        self.0.clone()
+    }
+
+    /// A call that is ours alone.
+    pub(super) async fn call(&self, request: Request<Body>) -> Response<Body> {
+        let answered: Result<_, Infallible> = self.0.clone().call(request).await;
+        answered.unwrap_or_else(|never| match never {})
+    }
+
+    /// Our part of an answer, encoded.
+    pub(super) async fn ask(&self, question: Question) -> Result<Bytes, Status> {
+        let call = question.path.rsplit('/').next().unwrap_or_default();
+        let asked = ask::one(self.0.clone(), question).in_current_span();
+        match timeout(DEADLINE, AbortOnDropHandle::new(tokio::spawn(asked))).await {
+            Ok(Ok(answer)) => answer.map(tonic::Response::into_inner),
+            Ok(Err(bug)) => Err(Status::internal(format!("`{call}` ended in a bug: {}", Chain(&bug)))),
+            Err(_elapsed) => {
+                let text = format!("`{call}` of virtual machines was not answered within {} s", DEADLINE.as_secs());
+                Err(Status::deadline_exceeded(text))
+            }
+        }
+    }
+}

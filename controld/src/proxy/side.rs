@@ -1,0 +1,37 @@
+//! The two sides, and which of them an id is of.
+
+/// Who serves a pod.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub(super) enum Side {
+    /// The other runtime of the node.
+    Default,
+    /// Our own services.
+    Ours,
+}
+
+impl Side {
+    /// Of an id, or of its beginning: crictl prints 13 characters. Other runtimes' ids are hex digits, and `v` is none
+    /// (`vmspec::ids`). What is no id is the default's to refuse.
+    pub(super) fn of_id(id: &str) -> Self {
+        if id.starts_with("vm") { Self::Ours } else { Self::Default }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_id_tells_its_side_whole_and_cut_short() {
+        for _ in 0..50 {
+            let id = vmspec::ids::random_cri_id();
+            for cut in [2, 13, 64] {
+                assert_eq!(Side::of_id(&id[..cut]), Side::Ours, "{id}");
+            }
+        }
+        // containerd's and CRI-O's, an old id of dockershim, nothing at all, and what a person may type.
+        for id in ["4f0c1b9a7d3e", &"ab".repeat(32), "", "v", "VM12", "docker://vm12", " vm"] {
+            assert_eq!(Side::of_id(id), Side::Default, "{id}");
+        }
+    }
+}

@@ -1,0 +1,106 @@
+use proto::cri::{RuntimeFeatures, RuntimeHandlerFeatures};
+
+use super::*;
+
+fn default() -> StatusResponse {
+    let ready = |kind: &str| condition(kind, None);
+    let features = Some(RuntimeHandlerFeatures { user_namespaces: true, ..Default::default() });
+    let handler = |name: &str| RuntimeHandler { name: name.into(), features };
+    StatusResponse {
+        status: Some(RuntimeStatus {
+            conditions: vec![ready("RuntimeReady"), ready("NetworkReady"), ready("ContainerdHasNoDeprecationWarnings")],
+        }),
+        info: [("config".to_owned(), "{}".to_owned())].into(),
+        runtime_handlers: vec![handler(""), handler("runc")],
+        features: Some(RuntimeFeatures { supplemental_groups_policy: true, ..Default::default() }),
+    }
+}
+
+fn ours_of(trouble: Option<&Trouble>) -> Bytes {
+    let handlers = ["", "virtlet"].map(|name| RuntimeHandler { name: name.into(), features: None });
+    ours(trouble, handlers.into(), [("virtlet".to_owned(), "{}".to_owned())].into())
+}
+
+fn answer(default: Bytes, ours: Bytes) -> StatusResponse {
+    StatusResponse::decode(&*[default, ours].concat()).expect("one status")
+}
+
+fn told(status: &StatusResponse) -> Vec<(&str, bool, &str)> {
+    let conditions = &status.status.as_ref().expect("a status").conditions;
+    conditions.iter().map(|is| (is.r#type.as_str(), is.status, is.reason.as_str())).collect()
+}
+
+fn missing(seconds: u64) -> Missing {
+    Missing { since: Duration::from_secs(seconds), why: "nobody listens on its socket".into() }
+}
+
+#[test]
+fn ours_is_one_condition_behind_the_defaults_and_our_handlers() {
+    let status = answer(of_default(Ok(default().encode_to_vec().into()), None), ours_of(None));
+    assert_eq!(
+        told(&status),
+        [
+            ("RuntimeReady", true, ""),
+            ("NetworkReady", true, ""),
+            ("ContainerdHasNoDeprecationWarnings", true, ""),
+            ("VirtletReady", true, ""),
+        ]
+    );
+    let names: Vec<_> = status.runtime_handlers.iter().map(|handler| handler.name.as_str()).collect();
+    assert_eq!(names, ["", "runc", "virtlet"]);
+    assert_eq!((status.info.len(), status.features), (2, default().features));
+    assert_eq!(handlers(&default().encode_to_vec()), Ok(["".to_owned(), "runc".to_owned()].into()));
+}
+
+/// Anything else would make the whole node not ready.
+#[test]
+fn while_we_are_not_ready_the_defaults_conditions_are_untouched() {
+    let own = StatusResponse {
+        status: Some(RuntimeStatus {
+            conditions: vec![
+                condition("RuntimeReady", None),
+                condition("KvmUsable", Some(&Trouble { reason: "Emulated".into(), message: String::new() })),
+                condition(
+                    "NetworkReady",
+                    Some(&Trouble { reason: "TapmanagerNotReady".into(), message: "down".into() }),
+                ),
+            ],
+        }),
+        ..Default::default()
+    };
+    let trouble = of_own(&own).expect("trouble");
+    assert_eq!(trouble.message, "down");
+    let status = answer(default().encode_to_vec().into(), ours_of(Some(&trouble)));
+    assert_eq!(told(&status)[..2], [("RuntimeReady", true, ""), ("NetworkReady", true, "")]);
+    assert_eq!(told(&status)[3], ("VirtletReady", false, "TapmanagerNotReady"));
+    assert!(status.runtime_handlers.iter().any(|handler| handler.name == "virtlet"), "pods are admitted by it");
+    assert_eq!(of_own(&StatusResponse::default()), None);
+}
+
+#[test]
+fn a_default_that_is_away_is_as_it_was_and_then_not_ready() {
+    let last: Bytes = default().encode_to_vec().into();
+    assert_eq!(of_default(Err(missing(19)), Some(last.clone())), last);
+    let status = answer(of_default(Err(missing(20)), Some(last)), ours_of(None));
+    assert_eq!(
+        told(&status),
+        [
+            ("RuntimeReady", false, "ContainerRuntimeDown"),
+            ("NetworkReady", true, ""),
+            ("ContainerdHasNoDeprecationWarnings", true, ""),
+            ("VirtletReady", true, ""),
+        ]
+    );
+    assert_eq!(status.runtime_handlers.len(), 3, "handlers stay");
+    let message = &status.status.as_ref().expect("a status").conditions[0].message;
+    assert_eq!(message, "the container runtime is away since 20 s: nobody listens on its socket");
+    // Since our start: nothing is known of it.
+    let status = answer(of_default(Err(missing(0)), None), ours_of(None));
+    assert_eq!(
+        told(&status)[..2],
+        [("RuntimeReady", false, "ContainerRuntimeDown"), ("NetworkReady", false, "ContainerRuntimeDown")]
+    );
+    // A last Status that was none.
+    let status = answer(of_default(Err(missing(99)), Some(Bytes::from_static(&[0x0a, 9]))), ours_of(None));
+    assert!(!told(&status)[0].1);
+}

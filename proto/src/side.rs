@@ -1,0 +1,6 @@
+//! On a node with another container runtime, `controld` answers for both. A caller who means its virtual machines alone says so with each call.
+
+/// The header.
+pub const SIDE: &str = "virtlet-side";
+/// Its value. There is no other; a `controld` that is in front of nobody passes over it.
+pub const OURS: &str = "ours";
