@@ -25,7 +25,7 @@ use tonic::{Code, Status};
 use tracing::Instrument as _;
 
 use self::filter::Sides;
-use self::last_good::{Asked, LastGood};
+use self::last_good::{Ages, LastGood};
 use super::ask::{self, Question};
 use super::backend::Backend;
 use super::frames;
@@ -71,6 +71,7 @@ struct Shared {
     images: Kept,
     /// The default has said that it streams no lists; until its next connection.
     streams_none: AtomicBool,
+    ages: Mutex<Ages>,
 }
 
 #[derive(Debug)]
@@ -102,6 +103,7 @@ impl Lists {
             containers,
             images,
             streams_none: AtomicBool::new(false),
+            ages: Mutex::default(),
         }))
     }
 
@@ -189,6 +191,7 @@ impl Lists {
         match listed {
             Ok(listed) => {
                 self.0.metrics.fresh();
+                self.ages().fresh();
                 Ok(listed)
             }
             Err(status) => self.last_good(kept, wanted, status),
@@ -209,7 +212,9 @@ impl Lists {
                         return Err(Status::deadline_exceeded("a list of the container runtime never came"));
                     }
                 };
-                lists.keep(wanted.kind, asked, &listed)?;
+                if let Some(kept) = lists.kept(wanted.kind) {
+                    kept.good().keep(asked, listed.clone(), Instant::now());
+                }
                 drop(permit);
                 Ok(listed)
             }
@@ -219,15 +224,6 @@ impl Lists {
             task.await.unwrap_or_else(|bug| Err(Status::internal(format!("a list ended in a bug: {bug}"))))
         })
         .await
-    }
-
-    /// Keeps a list that is one.
-    fn keep(&self, kind: Kind, asked: Asked, listed: &Bytes) -> Result<(), Status> {
-        wire::items(listed).map_err(|error| Status::internal(format!("the container runtime's list is {error}")))?;
-        if let Some(kept) = self.kept(kind) {
-            kept.good().keep(asked, listed.clone(), Instant::now());
-        }
-        Ok(())
     }
 
     fn last_good(&self, kept: &Kept, wanted: &Wanted, status: Status) -> Result<Bytes, Status> {
@@ -242,7 +238,15 @@ impl Lists {
         let call = calls::name(wanted.kind.path());
         tracing::debug!(call, age_s = answer.age.as_secs(), %status, "last good list in place of the container runtime's");
         self.0.metrics.stale(call, answer.age);
+        if self.ages().is_news(answer.age) {
+            let age_s = answer.age.as_secs();
+            tracing::warn!(call, age_s, %status, "the container runtime's pods are listed as they were last");
+        }
         Ok(listed)
+    }
+
+    fn ages(&self) -> MutexGuard<'_, Ages> {
+        self.0.ages.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     async fn within_deadline<T>(&self, answer: impl Future<Output = Result<T, Status>>) -> Result<T, Status> {
@@ -254,7 +258,14 @@ impl Lists {
         })
     }
 
+    /// The default's list. What is none would spoil ours behind it.
     async fn ask(&self, wanted: Wanted) -> Result<Bytes, Status> {
+        let listed = self.ask_unchecked(wanted).await?;
+        wire::check(&listed).map_err(|error| Status::internal(format!("the container runtime's list is {error}")))?;
+        Ok(listed)
+    }
+
+    async fn ask_unchecked(&self, wanted: Wanted) -> Result<Bytes, Status> {
         let shared = &self.0;
         let question = |path| Question { path, message: wanted.message.clone(), metadata: wanted.metadata.clone() };
         if wanted.streamed && !shared.streams_none.load(Ordering::Relaxed) {

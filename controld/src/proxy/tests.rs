@@ -271,6 +271,10 @@ async fn rubbish_is_no_list_and_replaces_none() {
     for reply in [Reply::Web, Reply::Torn, failed, half] {
         node.default.replies("ListPodSandbox", reply.clone());
         assert_eq!(node.listed().await.expect("a list"), ["a"], "{reply:?}");
+        let filter = Some(PodSandboxFilter { state: Some(PodSandboxStateValue::default()), ..Default::default() });
+        let list =
+            node.runtime().list_pod_sandbox(ListPodSandboxRequest { filter }).await.expect("a list").into_inner();
+        assert_eq!(list.items.len(), 1, "filtered, {reply:?}");
     }
     for (call, reply) in [("ContainerStatus", Reply::Web), ("ContainerStatus", Reply::Torn)] {
         node.default.replies(call, reply);

@@ -140,6 +140,11 @@ pub(super) fn is_there(message: &[u8], path: &[u32]) -> Result<bool, Malformed> 
     Ok(there)
 }
 
+/// Whether these bytes are the fields of a message, one after the other. What is in them is not looked at.
+pub(super) fn check(message: &[u8]) -> Result<(), Malformed> {
+    fields(message).try_for_each(|field| field.map(drop))
+}
+
 /// The items of a list: each field 1 of an answer, with its key, of which any number together are such an answer again. Clones of
 /// the same memory.
 pub(super) fn items(list: &Bytes) -> Result<Vec<Bytes>, Malformed> {

@@ -20,6 +20,9 @@ const MOST_CHANGES: usize = 10_000;
 /// Bytes of what was made since, of all of it.
 const MOST_MADE: usize = 4 << 20;
 
+/// As much of an id as means one thing.
+const SHORT: usize = 12;
+
 /// What is known of one kind of the default's objects.
 #[derive(Debug, Default)]
 pub(in crate::proxy) struct LastGood {
@@ -36,6 +39,28 @@ struct Good {
     list: Bytes,
     asked: u64,
     at: Instant,
+}
+
+/// Ages of a last good list that somebody is to know of, each once: there is none from which on it would not be answered.
+const NEWS: [Duration; 3] = [Duration::from_secs(30), Duration::from_secs(300), Duration::from_secs(3600)];
+
+/// Which of [`NEWS`] have been told.
+#[derive(Debug, Default)]
+pub(in crate::proxy) struct Ages(usize);
+
+impl Ages {
+    /// Whether a list of this age is to be told of now.
+    pub(in crate::proxy) fn is_news(&mut self, age: Duration) -> bool {
+        let reached = NEWS.iter().filter(|news| age >= **news).count();
+        let is = reached > self.0;
+        self.0 = self.0.max(reached);
+        is
+    }
+
+    /// The default answers again.
+    pub(in crate::proxy) fn fresh(&mut self) {
+        self.0 = 0;
+    }
 }
 
 /// The turn in which a list was asked for.
@@ -141,11 +166,16 @@ impl Gone {
             let field = field?;
             if let wire::Value::Bytes(name) = field.value
                 && names.contains(&field.number)
-                && std::str::from_utf8(name).is_ok_and(|name| self.0.contains(name))
+                && std::str::from_utf8(name).is_ok_and(|name| self.has_name(name))
             {
                 return Ok(true);
             }
         }
         Ok(false)
+    }
+
+    /// Whether this, or a beginning of it that is long enough to mean nothing else, is among it: crictl prints 13 characters of an id.
+    fn has_name(&self, name: &str) -> bool {
+        self.0.contains(name) || self.0.iter().any(|gone| gone.len() >= SHORT && name.starts_with(gone.as_str()))
     }
 }

@@ -97,6 +97,29 @@ fn containers_go_with_their_sandbox_and_images_by_any_name() {
 }
 
 #[test]
+fn an_old_list_is_told_of_at_three_ages() {
+    let mut ages = Ages::default();
+    let mut told = |seconds| ages.is_news(Duration::from_secs(seconds));
+    assert_eq!(
+        [1, 29, 30, 31, 299, 300, 301, 4000, 9000].map(&mut told),
+        [false, false, true, false, false, true, false, true, false]
+    );
+    ages.fresh();
+    assert!(ages.is_news(Duration::from_secs(400)) && !ages.is_news(Duration::from_secs(401)));
+}
+
+#[test]
+fn an_id_that_was_cut_short_is_gone_as_well() {
+    let (mut good, now) = (LastGood::default(), Instant::now());
+    let asked = good.ask();
+    let one = "ab".repeat(32);
+    good.keep(asked, list(&[&one, "ab"]), now);
+    good.remove(&one[..13]);
+    good.remove("abab");
+    assert_eq!(told(&good, now), Some(vec!["ab".into()]), "and what is too short means but itself");
+}
+
+#[test]
 fn changes_without_a_list_are_bounded() {
     let (mut good, now) = (LastGood::default(), Instant::now());
     let asked = good.ask();
