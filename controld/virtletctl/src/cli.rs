@@ -11,7 +11,7 @@ pub use self::image::{
 };
 pub use self::image_files::{Import, Prune, Save};
 pub use self::one::{Console, Explain, Logs, PortForward, Vnc};
-pub use self::others::{Completion, Doctor, Forget, Manual, Orphans, Validate, Version};
+pub use self::others::{Completion, Doctor, Forget, Manual, Orphans, ProxyCommand, ProxyStatus, Validate, Version};
 pub use self::output::{Form, Output, Progress};
 pub use self::pods::{
     Delete, Describe, Events, InspectPods, Kill, Pause, Pods, Reset, Rm, Scope, Start, Stats, Stop, Top, Wait, Within,
@@ -195,6 +195,12 @@ pub enum Command {
     ///
     /// A machine is destroyed, a disk deleted; nothing brings them back.
     Forget(Forget),
+    /// The other container runtime of this node, if controld is in front of one
+    Proxy {
+        /// What to do; without a word, `status`.
+        #[command(subcommand)]
+        command: Option<ProxyCommand>,
+    },
     /// Images on this node
     ///
     /// Exits with 0, or with 2 if a name or an option is none, with 3 if an image is not found, with 4 if its bytes are

@@ -23,6 +23,9 @@ use super::text::short;
 mod images;
 mod machines;
 mod orphans;
+mod our_side;
+
+use self::our_side::OurSide;
 
 /// Largest message in either direction, as controld has it.
 const MAX_MESSAGE: usize = 16 << 20;
@@ -38,8 +41,10 @@ const WORK_DEADLINE: Duration = Duration::from_secs(300);
 /// A connection. It is made anew when it breaks. Clones share it.
 #[derive(Debug, Clone)]
 pub struct Client {
-    runtime: RuntimeServiceClient<Channel>,
-    images: ImageServiceClient<Channel>,
+    runtime: RuntimeServiceClient<OurSide>,
+    images: ImageServiceClient<OurSide>,
+    /// As kubelet asks.
+    node: RuntimeServiceClient<Channel>,
     admin: ImageAdminClient<Channel>,
     machines: MachinesClient<Channel>,
     orphans: OrphansClient<Channel>,
@@ -65,10 +70,11 @@ impl Client {
             Err(_elapsed) => return Err(failed(io::ErrorKind::TimedOut.into())),
         };
         Ok(Self {
-            runtime: RuntimeServiceClient::new(channel.clone())
+            node: RuntimeServiceClient::new(channel.clone()),
+            runtime: RuntimeServiceClient::new(OurSide(channel.clone()))
                 .max_decoding_message_size(MAX_MESSAGE)
                 .max_encoding_message_size(MAX_MESSAGE),
-            images: ImageServiceClient::new(channel.clone())
+            images: ImageServiceClient::new(OurSide(channel.clone()))
                 .max_decoding_message_size(MAX_MESSAGE)
                 .max_encoding_message_size(MAX_MESSAGE),
             admin: ImageAdminClient::new(channel.clone())
@@ -95,6 +101,18 @@ impl Client {
     pub(super) async fn status_in_full(&self) -> Result<StatusResponse, CtlError> {
         let mut runtime = self.runtime.clone();
         look("read the node's status", runtime.status(StatusRequest { verbose: true })).await
+    }
+
+    /// What kubelet is told of the node, on which there may be another runtime, and what controld says beside it.
+    pub(super) async fn node_in_full(&self) -> Result<StatusResponse, CtlError> {
+        let mut node = self.node.clone();
+        look("read the node's status", node.status(StatusRequest { verbose: true })).await
+    }
+
+    /// Who kubelet is told that it speaks with.
+    pub(super) async fn node_version(&self) -> Result<VersionResponse, CtlError> {
+        let mut node = self.node.clone();
+        look("read the node's version", node.version(VersionRequest::default())).await
     }
 
     pub(super) async fn sandboxes(&self) -> Result<Vec<PodSandbox>, CtlError> {

@@ -40,6 +40,7 @@ mod orphans;
 mod pause;
 mod place;
 mod ports;
+mod proxy;
 mod ps;
 mod publish;
 mod pull;
@@ -71,7 +72,7 @@ use std::pin::Pin;
 use clap::CommandFactory as _;
 use common::manual::{self, Section};
 
-use self::cli::{Cli, Command, ImageCommand};
+use self::cli::{Cli, Command, ImageCommand, ProxyCommand};
 use self::client::Client;
 use self::error::CtlError;
 use self::interrupt::Interrupt;
@@ -153,6 +154,10 @@ pub async fn run(cli: Cli, out: &mut (dyn Write + Send), interrupt: Interrupt) -
             boxed(move || async move { orphans::list(client, &wanted, out).await.map_err(one) })
         }
         Command::Forget(wanted) => boxed(move || orphans::forget(client, wanted, out)),
+        Command::Proxy { command } => {
+            let ProxyCommand::Status(wanted) = command.unwrap_or_default();
+            boxed(move || async move { proxy::status(client, &wanted, out).await.map_err(one) })
+        }
         Command::Images(wanted) => boxed(move || image::run(client, ImageCommand::Ls(wanted), out, interrupt)),
         Command::Pull(wanted) => boxed(move || image::run(client, ImageCommand::Pull(wanted), out, interrupt)),
         Command::Rmi(wanted) => boxed(move || image::run(client, ImageCommand::Rm(wanted), out, interrupt)),

@@ -12,6 +12,7 @@ mod words;
 use std::path::Path;
 
 use clap::Parser as _;
+use proto::cri::{RuntimeCondition, RuntimeStatus, StatusResponse};
 use tonic::Status;
 
 use self::fake::{Fake, serve};
@@ -274,6 +275,43 @@ async fn versions_are_those_of_both_ends() {
     let (out, errors) = ctl(&absent, &["version"]).await;
     assert!(out == ours && errors[0].contains("is controld running?"), "{out} {errors:?}");
     assert_eq!(ctl(&absent, &["version", "--client"]).await, (ours, vec![]));
+}
+
+#[tokio::test]
+async fn the_other_runtime_is_shown_as_controld_sees_it() {
+    let said = serde_json::json!({
+        "runtimeEndpoint": "unix:///run/containerd/containerd.sock",
+        "awaySeconds": 12,
+        "why": "nobody listens on its socket\u{1b}",
+        "lastGoodLists": { "images": null, "sandboxes": { "ageSeconds": 13, "bytes": 2048 } },
+        "handlers": ["virtlet", "windows"],
+    });
+    let condition = RuntimeCondition {
+        r#type: "VirtletReady".into(),
+        reason: "LibvirtNotReady".into(),
+        message: "down".into(),
+        status: false,
+    };
+    let status = Some(RuntimeStatus { conditions: vec![condition] });
+    let info = [("virtletProxy".to_owned(), said.to_string())].into();
+    let (_dir, _fake, socket) = serve(Fake::on(StatusResponse { status, info, ..StatusResponse::default() }));
+    let (table, errors) = ctl(&socket, &["proxy", "status"]).await;
+    assert!(errors.is_empty(), "{errors:?}");
+    for told in [
+        "controld 9\\u{1b} at unix:///run/containerd/containerd.sock",
+        "away since 12 s: nobody listens on its socket\\u{1b}",
+        "not ready: LibvirtNotReady: down",
+        "virtlet, windows",
+        "none yet",
+        "13 s old, 2.0 KiB",
+    ] {
+        assert!(table.contains(told), "{told}: {table}");
+    }
+    let (json, _) = ctl(&socket, &["proxy", "status", "-o", "json"]).await;
+    assert!(json.contains(r#""enabled": true"#) && json.contains(r#""virtletReady": false"#), "{json}");
+    let (_dir, _fake, socket) = serve(Fake::on(StatusResponse::default()));
+    let (text, errors) = ctl(&socket, &["proxy", "status"]).await;
+    assert!(errors.is_empty() && text.contains("in front of no other container runtime"), "{text} {errors:?}");
 }
 
 #[test]

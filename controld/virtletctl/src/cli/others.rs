@@ -2,7 +2,7 @@
 
 use std::path::PathBuf;
 
-use clap::Args;
+use clap::{Args, Subcommand};
 use clap_complete::Shell;
 
 use super::Output;
@@ -78,4 +78,25 @@ pub struct Forget {
     /// What to remove, as `virtletctl orphans` shows it
     #[arg(value_name = "KIND/ID", required = true, value_parser = thing)]
     pub things: Vec<Thing>,
+}
+
+/// Of `proxy`.
+#[derive(Debug, Subcommand)]
+pub enum ProxyCommand {
+    /// Say whether the other runtime can be asked, since when not, and what is known of it
+    Status(ProxyStatus),
+}
+
+impl Default for ProxyCommand {
+    fn default() -> Self {
+        Self::Status(ProxyStatus::default())
+    }
+}
+
+/// Of `proxy status`.
+#[derive(Debug, Default, Args)]
+pub struct ProxyStatus {
+    /// How to print.
+    #[command(flatten)]
+    pub output: Output,
 }

@@ -71,7 +71,7 @@ const WORDS: &[Entry] = &[
         "`virtletctl port-forward POD PORT` opens one until Ctrl-C, and `virtletctl run -p PORT:PORT` publishes one",
     ),
     (
-        &["expose", "proxy"],
+        &["expose"],
         "`virtletctl port-forward POD PORT` opens a port until Ctrl-C, and `virtletctl run -p PORT:PORT` publishes one",
     ),
     (

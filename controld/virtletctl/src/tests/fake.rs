@@ -53,6 +53,8 @@ pub(super) struct Fake {
     ended_at_look: Option<i64>,
     /// Containers so far.
     made: usize,
+    /// What is said of the node, with all that is said beside it.
+    node: Option<StatusResponse>,
     /// What machines end with as soon as they are started, if they do.
     pub(super) exit_code: Option<i32>,
 }
@@ -126,6 +128,11 @@ impl Fake {
         let mut fake = Self::default();
         fake.fail(call, status);
         fake
+    }
+
+    /// One that says this of its node.
+    pub(super) fn on(node: StatusResponse) -> Self {
+        Self { node: Some(node), ..Self::default() }
     }
 
     pub(super) fn fail(&mut self, call: &'static str, status: Status) {
@@ -336,6 +343,12 @@ impl RuntimeService for Handle {
             runtime_version: "9\x1b".into(),
             runtime_api_version: "v1".into(),
         }))
+    }
+
+    async fn status(&self, request: Request<StatusRequest>) -> Answer<StatusResponse> {
+        let means_ours = request.metadata().get(proto::side::SIDE).is_some();
+        let node = self.state().node.clone().filter(|_| !means_ours);
+        node.map(Response::new).ok_or_else(|| Status::unimplemented("status"))
     }
 
     /// Nobody waits for its answer to the end.

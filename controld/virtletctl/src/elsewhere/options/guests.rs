@@ -11,6 +11,12 @@ pub(super) const OPTIONS: &[Entry] = &[
         "a command that is to go on ends with `&` in a shell of the guest; `-w PATH` is its directory",
     ),
     (&["exec"], &["--env-file"], "`-e NAME=VALUE`, once for each variable"),
+    // kubectl's `proxy` is for the API server.
+    (
+        &["proxy"],
+        &["-p", "--port", "-w", "--www", "-P", "--www-prefix", "--api-prefix", "--address", "-u", "--unix-socket"],
+        "`virtletctl port-forward POD PORT` opens a port of a guest; `virtletctl proxy status` is about the node's other container runtime",
+    ),
     (SHELLS, &["--working-directory"], "`-w PATH` is the directory in the guest"),
     (&["exec"], &["-f", "--filename"], "name the pod: `virtletctl exec POD COMMAND`"),
     (
