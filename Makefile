@@ -50,7 +50,7 @@ TIME ?= 60
 RUNS ?=
 TARGETS ?=
 
-.PHONY: help setup host room proto build notices deb tarball image release bed demo test units test-unit test-root test-net test-node test-sriov test-iommufd test-installed test-vm test-restart test-soak test-cri test-kubelet test-image test-mapping test-seed soak fuzz lint bench
+.PHONY: help setup host room proto build notices deb tarball image release bed demo test units test-unit test-root test-net test-node test-sriov test-iommufd test-installed test-vm test-restart test-soak test-cri test-kubelet test-proxy test-image test-mapping test-seed soak fuzz lint bench
 
 help: ## this list
 	@grep -E '^[a-z -]+:.*##' Makefile | sed 's/:.*##/\t/' | expand -t 16
@@ -180,6 +180,8 @@ test-root: host ## the other unit tests, which need root and CNI plugins
 test-net test-image test-mapping test-seed: GUESTS := tiny
 test-seed: PEERS := cloud-init
 test-image: PEERS := python
+test-proxy: PEERS := kubelet containerd cri
+test-proxy: GUESTS := tiny
 test-mapping: PEERS := apiserver
 test-net test-node: PEERS := cni
 test-node: GUESTS := tiny node
@@ -188,7 +190,7 @@ test-sriov: GUESTS := tiny-vf node
 test-iommufd: GUESTS := tiny-vf node-new
 test-installed: GUESTS := tiny installed installed-13
 test-installed: PEERS := kubelet apiserver controllers
-test-net test-node test-sriov test-iommufd test-installed test-vm test-restart test-soak test-cri test-kubelet test-image test-mapping test-seed: bed ## one tier of the bed; CASE=part of a name for less
+test-net test-node test-sriov test-iommufd test-installed test-vm test-restart test-soak test-cri test-kubelet test-proxy test-image test-mapping test-seed: bed ## one tier of the bed; CASE=part of a name for less
 	@$(call bed,$(@:test-%=%)::$(CASE))
 
 soak: GUESTS := tiny

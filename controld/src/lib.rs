@@ -12,8 +12,8 @@
 //! [`manifest`] judges pods that there are not yet, by the same steps. What a machine is to be is decided by [`vmspec`], without a node.
 //!
 //! Layers, one way only: [`daemon`] (starts all) -> [`manifest`] -> [`proxy`] -> [`api`] -> services ([`sandbox`], [`container`],
-//! [`orphans`]) -> [`guest`], [`disks`], `devices` -> what reaches outside ([`hypervisor`], [`tap`], [`images`], [`volumes`], [`store`]) -> [`model`] (pure),
-//! `trace` (spans of calls) and [`config`].
+//! [`orphans`]) -> [`guest`], [`disks`], `devices` -> what reaches outside ([`hypervisor`], [`tap`], [`images`], [`volumes`], [`store`])
+//! -> [`model`] (pure), `trace` (spans of calls) and [`config`].
 
 pub mod api;
 mod cluster;

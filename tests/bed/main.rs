@@ -23,6 +23,7 @@ mod net;
 mod node;
 mod orphans;
 mod own;
+mod proxy;
 mod restart;
 mod seed;
 mod soak;
@@ -55,6 +56,7 @@ static CASES: LazyLock<Vec<Case>> = LazyLock::new(|| {
         .chain(seed::cases())
         .chain(cri::cases())
         .chain(kubelet::cases())
+        .chain(proxy::CASES.iter().copied())
         .chain(installed::cases())
         .chain(mapping::CASES.iter().copied())
         .collect()

@@ -1,4 +1,4 @@
-//! containerd, as the runtime that ours is measured beside: Debian's, and the newest, each with a state of its own.
+//! containerd, as the runtime that ours is measured beside and that it stands in front of: Debian's, and the newest, each with a state of its own.
 //!
 //! It runs in the cell as on a node: overlayfs, runc, the CNI configuration of the node. Its sandbox image is a tar made
 //! here around one static program, since there is no registry.
@@ -20,7 +20,8 @@ use crate::peers::disk::sum;
 use crate::wait::wait_for;
 
 const READY_DEADLINE: Duration = Duration::from_secs(30);
-const PAUSE: &str = "docker.io/library/pause:bench";
+/// The image that it has, of which sandboxes are made and containers may be.
+pub const PAUSE: &str = "docker.io/library/pause:bench";
 
 /// Which containerd.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -48,9 +49,23 @@ impl Containerd {
     /// # Errors
     /// When it does not get ready.
     pub fn start(bed: &Bed, release: Release, plugins: &Path, pause: &Path) -> Result<Self> {
-        let (name, program, ctr) = match release {
-            Release::Debian => ("containerd-debian", "/usr/bin/containerd".into(), "/usr/bin/ctr".into()),
-            Release::Newest => ("containerd-newest", bed.config.peer("containerd")?, bed.config.peer("ctr")?),
+        Self::start_with(bed, release, plugins, (pause, &[]))
+    }
+
+    /// [`Containerd::start`] with the words that the program is given.
+    ///
+    /// # Errors
+    /// When it does not get ready.
+    pub fn start_with(
+        bed: &Bed,
+        release: Release,
+        plugins: &Path,
+        (pause, words_of_pause): (&Path, &[&str]),
+    ) -> Result<Self> {
+        let name = name(release);
+        let (program, ctr) = match release {
+            Release::Debian => ("/usr/bin/containerd".into(), "/usr/bin/ctr".into()),
+            Release::Newest => (bed.config.peer("containerd")?, bed.config.peer("ctr")?),
         };
         let dir = bed.dir.join(name);
         fs::create_dir_all(&dir)?;
@@ -67,7 +82,7 @@ impl Containerd {
             daemon.still_runs()?;
             Ok(std::os::unix::net::UnixStream::connect(&socket).ok())
         })?;
-        let archive = archive(&dir, PAUSE, pause, &[])?;
+        let archive = archive(&dir, PAUSE, pause, words_of_pause)?;
         let (socket_word, archive) = (socket.to_string_lossy(), archive.to_string_lossy());
         run(&mut command(ctr, ["--address", &*socket_word, "--namespace", "k8s.io", "images", "import", &*archive]))?;
         let cri = Cri::new(&socket)?;
@@ -78,6 +93,12 @@ impl Containerd {
     #[must_use]
     pub fn socket(&self) -> &Path {
         &self.socket
+    }
+
+    /// Where it will listen, to be told to others before it runs.
+    #[must_use]
+    pub fn socket_of(bed: &Bed, release: Release) -> PathBuf {
+        bed.dir.join(name(release)).join("containerd.sock")
     }
 
     /// Ends it, and unmounts what it mounted. Its sandboxes have to be gone.
@@ -93,6 +114,13 @@ impl Containerd {
             umount2(point, MntFlags::MNT_DETACH).with_context(|| format!("failed to unmount {}", point.display()))?;
         }
         Ok(())
+    }
+}
+
+const fn name(release: Release) -> &'static str {
+    match release {
+        Release::Debian => "containerd-debian",
+        Release::Newest => "containerd-newest",
     }
 }
 

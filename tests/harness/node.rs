@@ -9,7 +9,10 @@ use std::time::Duration;
 
 use anyhow::{Context as _, Result};
 use proto::cri::{ContainerConfig, ContainerState, PodSandboxConfig, StatusRequest};
+use proto::side::{OURS, SIDE};
 use serde_json::Value;
+use tonic::Request;
+use tonic::metadata::MetadataValue;
 
 use crate::case::Bed;
 use crate::cni::{self, Network};
@@ -51,6 +54,13 @@ pub struct Node {
     pub cri: Cri,
     dir: PathBuf,
     crictl: Option<PathBuf>,
+}
+
+/// What is said of machines, also where controld is in front of another runtime.
+fn of_machines() -> Request<StatusRequest> {
+    let mut request = Request::new(StatusRequest { verbose: false });
+    request.metadata_mut().insert(SIDE, MetadataValue::from_static(OURS));
+    request
 }
 
 impl Node {
@@ -103,8 +113,7 @@ impl Node {
         let mut said = String::new();
         wait_for("ready node", READY_DEADLINE, || {
             self.controld.still_runs()?;
-            let answer =
-                self.cri.call(|mut client| async move { client.status(StatusRequest { verbose: false }).await });
+            let answer = self.cri.call(|mut client| async move { client.status(of_machines()).await });
             let conditions = match answer {
                 Ok(answer) => answer.status.context("no status")?.conditions,
                 Err(not_yet) => {
@@ -126,8 +135,7 @@ impl Node {
     /// # Errors
     /// When it does not answer, or does not say.
     pub fn owners_known(&self) -> Result<bool> {
-        let answer =
-            self.cri.call(|mut client| async move { client.status(StatusRequest { verbose: false }).await })?;
+        let answer = self.cri.call(|mut client| async move { client.status(of_machines()).await })?;
         let conditions = answer.status.context("no status")?.conditions;
         let condition = conditions.into_iter().find(|condition| condition.r#type == "OwnersKnown");
         Ok(condition.context("no such condition")?.status)

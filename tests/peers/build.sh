@@ -2,11 +2,11 @@
 # Builds the real clients, plugins and servers that the tests use, from their published Go modules, once for each version of this
 # folder, and prints the directory that they are in: crictl, critest, kubelet with kubeadm and the kubelet of the release before, the CRI
 # that kubelet speaks as cri-api.txt, kube-apiserver with etcd, the rest of a control plane with kubectl, metrics-server, the CNI plugins in
-# cni/, containerd for the benches; from PyPI, Glance, Keystone and the tools of Simple Streams in python/; from suites of Debian, the
+# cni/, containerd; from PyPI, Glance, Keystone and the tools of Simple Streams in python/; from suites of Debian, the
 # cloud-init of each in cloud-init/, newer DHCP clients in clients/; promtool for `make lint`, from Debian's package; and from its crate virtiofsd, which Debian 12 has no
 # package of.
 # usage: build.sh [cri|cri-api|cni|kubelet|apiserver|controllers|metrics|python|cloud-init|clients|virtiofsd|containerd|promtool]...   (default: all
-#        that tests need; containerd is for benches, promtool for `make lint`)
+#        that tests need; promtool is for `make lint`)
 #
 # The directory's name is the hash of these files. A part is built aside, kept under the hash of its own recipe and sources, and
 # linked from there: a change of one part builds that one. Two builders wait for each other. Cold on two cores: cri 2 min, cri-api 30 s,
@@ -120,7 +120,7 @@ part() { # PART: where it is kept
 }
 
 missing=
-for part in "${@:-cri cri-api cni kubelet apiserver controllers metrics python cloud-init clients virtiofsd}"; do
+for part in "${@:-cri cri-api cni kubelet apiserver controllers metrics python cloud-init clients virtiofsd containerd}"; do
 	for one in $part; do
 		program=$(last "$one")
 		[ -e "$out/$program" ] || missing="$missing $one"
