@@ -54,6 +54,8 @@ const STATE_MODE: u32 = 0o711;
 const FLUSH_DEADLINE: Duration = Duration::from_secs(5);
 /// How long the collector of traces may take meanwhile for the last spans.
 const SPANS_DEADLINE: Duration = Duration::from_secs(3);
+/// How long after a step of a start that failed it is tried again, on a node whose containers go through us.
+const STEP_AGAIN: Duration = Duration::from_secs(30);
 
 /// Runs the daemon, which says that it is `version`, on a runtime of its own until a signal asks it to go down.
 ///
@@ -95,9 +97,15 @@ pub async fn run(config: Config, version: &'static str, shutdown: impl Future<Ou
     let mut serving = JoinSet::new();
     let told = stop.clone().cancelled_owned();
     match &proxy {
-        Some(proxy) => serving.spawn(api::serve(listener, proxy.front(), calls.clone(), told, deadline)),
-        None => serving.spawn(api::serve(listener, door, calls.clone(), told, deadline)),
-    };
+        Some(proxy) => {
+            serving.spawn(api::serve(listener, proxy.front(), calls.clone(), told, deadline));
+            // kubelet comes after us, and its containers need nothing of the start.
+            ready();
+        }
+        None => {
+            serving.spawn(api::serve(listener, door, calls.clone(), told, deadline));
+        }
+    }
     tracing::info!(socket = %socket.display(), "listening");
     let mut shutdown = pin!(shutdown);
     let started = tokio::select! {
@@ -112,8 +120,7 @@ pub async fn run(config: Config, version: &'static str, shutdown: impl Future<Ou
     let Started { node, services, mut tasks, _watching, _metrics } = started;
     opener.open(services);
     tracing::info!(socket = %socket.display(), "serving");
-    // Only with systemd is there somebody to tell.
-    let _ = sd_notify::notify(&[sd_notify::NotifyState::Ready]);
+    ready();
     let served = tokio::select! {
         // Without being told to.
         served = serving.join_next() => served,
@@ -164,17 +171,18 @@ async fn start(
     opener: &Opener,
     edges: (&Calls, Option<&Proxy>),
 ) -> anyhow::Result<Started> {
-    let (node, events) = Node::open(config, |what| opener.waits_for(what)).await?;
-    let config = node.config.clone();
+    let step = Step { opener, again: edges.1.map(|_| STEP_AGAIN) };
+    let config = Arc::new(config);
+    let (node, events) = step.made(|| Node::open(config.clone(), |what| opener.waits_for(what))).await?;
     opener.waits_for("the image mappings of the cluster");
     let watching = mapping::start(&config.images, node.images.mappings()).await;
     opener.waits_for(format!("its streaming server at `{}`", config.streaming.address));
-    let sessions =
-        Arc::new(Sessions::bind(&config, node.store.clone(), node.agents.clone(), node.consoles.clone()).await?);
+    let bind = || Sessions::bind(&config, node.store.clone(), node.agents.clone(), node.consoles.clone());
+    let sessions = Arc::new(step.made(bind).await?);
     opener.waits_for("a first look at the emulator");
     node.accel.refresh_wrapper(&config).await;
     let metrics = match config.metrics.address {
-        Some(address) => Some(metrics::start(address, node.for_metrics(version), edges).await?),
+        Some(address) => Some(step.made(|| metrics::start(address, node.for_metrics(version), edges)).await?),
         None => None,
     };
     opener.waits_for("the removal of what earlier lives left");
@@ -206,6 +214,42 @@ async fn start(
         },
     );
     Ok(Started { node, services, tasks, _watching: watching, _metrics: metrics })
+}
+
+/// Where the start is, as calls are told.
+#[derive(Debug, Clone, Copy)]
+struct Step<'a> {
+    opener: &'a Opener,
+    /// How long after a step that failed it is tried again. Else the start fails with it.
+    again: Option<Duration>,
+}
+
+impl Step<'_> {
+    /// Makes a step of the start. Containers of the runtime that we are in front of need none of them: for them we stay, as a process
+    /// that ends takes their CRI with it.
+    async fn made<T, E: Into<anyhow::Error>>(self, mut step: impl AsyncFnMut() -> Result<T, E>) -> anyhow::Result<T> {
+        loop {
+            let error: anyhow::Error = match step().await {
+                Ok(made) => return Ok(made),
+                Err(error) => error.into(),
+            };
+            let Some(again) = self.again else { return Err(error) };
+            let again_s = again.as_secs();
+            tracing::error!(
+                error = format!("{error:#}"),
+                again_s,
+                "VMs are not served yet; a step of the start failed and is tried again"
+            );
+            self.opener.waits_for(format!("a step that failed and is tried again every {again_s} s: {error:#}"));
+            tokio::time::sleep(again).await;
+        }
+    }
+}
+
+/// Tells systemd, if it started us, that we are there.
+fn ready() {
+    // Only with systemd is there somebody to tell.
+    let _ = sd_notify::notify(&[sd_notify::NotifyState::Ready]);
 }
 
 /// Where the records are.

@@ -55,8 +55,10 @@ impl Node {
     ///
     /// # Errors
     /// When the database, the image store or a file of the state directory cannot be opened.
-    pub(crate) async fn open(config: Config, comes_to: impl Fn(String)) -> anyhow::Result<(Self, Receiver<HvEvent>)> {
-        let config = Arc::new(config);
+    pub(crate) async fn open(
+        config: Arc<Config>,
+        comes_to: impl Fn(String),
+    ) -> anyhow::Result<(Self, Receiver<HvEvent>)> {
         let database = super::database(&config);
         comes_to(format!("its database `{}`", database.display()));
         let store = Store::open(&database)?;
@@ -203,7 +205,7 @@ pub(crate) mod tests {
         for made in [config.state_dir.join("console"), config.run_dir.clone()] {
             std::fs::create_dir_all(made).expect("made");
         }
-        let (node, _events) = Node::open(config, |_| {}).await.expect("opened");
+        let (node, _events) = Node::open(Arc::new(config), |_| {}).await.expect("opened");
         node
     }
 }
