@@ -11,7 +11,7 @@ mod probes;
 mod recovery;
 mod traces;
 mod volumes;
-mod whole;
+pub(crate) mod whole;
 
 use std::fs;
 use std::net::IpAddr;

@@ -56,7 +56,7 @@ static CASES: LazyLock<Vec<Case>> = LazyLock::new(|| {
         .chain(seed::cases())
         .chain(cri::cases())
         .chain(kubelet::cases())
-        .chain(proxy::CASES.iter().copied())
+        .chain(proxy::cases())
         .chain(installed::cases())
         .chain(mapping::CASES.iter().copied())
         .collect()

@@ -40,6 +40,7 @@ pub struct Containerd {
     /// Its CRI endpoint.
     pub cri: Cri,
     socket: PathBuf,
+    ctr: PathBuf,
     dir: PathBuf,
 }
 
@@ -63,7 +64,7 @@ impl Containerd {
         (pause, words_of_pause): (&Path, &[&str]),
     ) -> Result<Self> {
         let name = name(release);
-        let (program, ctr) = match release {
+        let (program, ctr): (PathBuf, PathBuf) = match release {
             Release::Debian => ("/usr/bin/containerd".into(), "/usr/bin/ctr".into()),
             Release::Newest => (bed.config.peer("containerd")?, bed.config.peer("ctr")?),
         };
@@ -82,11 +83,20 @@ impl Containerd {
             daemon.still_runs()?;
             Ok(std::os::unix::net::UnixStream::connect(&socket).ok())
         })?;
-        let archive = archive(&dir, PAUSE, pause, words_of_pause)?;
-        let (socket_word, archive) = (socket.to_string_lossy(), archive.to_string_lossy());
-        run(&mut command(ctr, ["--address", &*socket_word, "--namespace", "k8s.io", "images", "import", &*archive]))?;
         let cri = Cri::new(&socket)?;
-        Ok(Self { daemon, cri, socket, dir })
+        let containerd = Self { daemon, cri, socket, ctr, dir };
+        containerd.import(&archive(&containerd.dir, PAUSE, pause, words_of_pause)?)?;
+        Ok(containerd)
+    }
+
+    /// Gives it the image of an archive.
+    ///
+    /// # Errors
+    /// When it does not take it.
+    pub fn import(&self, archive: &Path) -> Result<()> {
+        let (socket, archive) = (self.socket.to_string_lossy(), archive.to_string_lossy());
+        run(&mut command(&self.ctr, ["--address", &*socket, "--namespace", "k8s.io", "images", "import", &*archive]))?;
+        Ok(())
     }
 
     /// Where it listens.
@@ -160,20 +170,33 @@ fn configuration(release: Release, dir: &Path, plugins: &Path) -> String {
 /// # Errors
 /// When it cannot be written.
 pub fn archive(dir: &Path, name: &str, program: &Path, words: &[&str]) -> Result<PathBuf> {
-    let parts = dir.join("pause");
-    fs::create_dir_all(&parts)?;
-    fs::copy(program, parts.join("pause"))?;
+    archive_of(dir, name, (program, &["pause"]), words)
+}
+
+/// [`archive`] of a program that is there under these names, as paths below the root; it starts as the first one.
+///
+/// # Errors
+/// When it cannot be written.
+pub fn archive_of(dir: &Path, name: &str, (program, names): (&Path, &[&str]), words: &[&str]) -> Result<PathBuf> {
+    let first = names.first().context("a program without a name")?;
+    let parts = dir.join(format!("image-{}", first.replace('/', "-")));
+    let root = parts.join("root");
+    for at in names {
+        let at = root.join(at);
+        fs::create_dir_all(at.parent().context("a program without a directory")?)?;
+        fs::copy(program, &at)?;
+    }
     let layer = parts.join("layer.tar");
-    sh(&format!("tar -C {} -cf {} pause", parts.display(), layer.display()))?;
+    sh(&format!("tar -C {} -cf {} .", root.display(), layer.display()))?;
     let digest = sum("sha256sum", &layer)?;
     let config = json!({
-        "architecture": "amd64", "os": "linux", "config": {"Entrypoint": ["/pause"], "Cmd": words},
+        "architecture": "amd64", "os": "linux", "config": {"Entrypoint": [format!("/{first}")], "Cmd": words},
         "rootfs": {"type": "layers", "diff_ids": [format!("sha256:{digest}")]}, "history": [],
     });
     fs::write(parts.join("config.json"), config.to_string())?;
     let manifest = json!([{"Config": "config.json", "RepoTags": [name], "Layers": ["layer.tar"]}]);
     fs::write(parts.join("manifest.json"), manifest.to_string())?;
-    let archive = dir.join("pause.tar");
+    let archive = parts.join("image.tar");
     sh(&format!("tar -C {} -cf {} manifest.json config.json layer.tar", parts.display(), archive.display()))?;
     Ok(archive)
 }

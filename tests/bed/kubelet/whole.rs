@@ -15,15 +15,15 @@ use tests::node::{BOOT_DEADLINE, Node};
 use tests::wait::wait_for;
 
 /// Until the cluster has done one thing.
-pub(super) const STEP_DEADLINE: Duration = Duration::from_secs(240);
+pub(crate) const STEP_DEADLINE: Duration = Duration::from_secs(240);
 
 /// All but kubelet, which the case starts once all is there that it shall find. controld has these settings.
-pub(super) fn start(bed: &Bed, settings: &str) -> Result<(Node, Cluster, Controllers)> {
+pub(crate) fn start(bed: &Bed, settings: &str) -> Result<(Node, Cluster, Controllers)> {
     with_features(bed, settings, &[])
 }
 
 /// [`start`] with these of Kubernetes' features turned on.
-pub(super) fn with_features(bed: &Bed, settings: &str, features: &[&str]) -> Result<(Node, Cluster, Controllers)> {
+pub(crate) fn with_features(bed: &Bed, settings: &str, features: &[&str]) -> Result<(Node, Cluster, Controllers)> {
     let node = Node::configured(bed, settings)?;
     let cluster = Cluster::with_features(bed, features)?;
     let plane = Controllers::start(bed, &cluster)?;
@@ -31,7 +31,7 @@ pub(super) fn with_features(bed: &Bed, settings: &str, features: &[&str]) -> Res
 }
 
 /// Of our runtime, with the memory that a machine takes beside its guest.
-pub(super) fn runtime_class() -> Value {
+pub(crate) fn runtime_class() -> Value {
     json!({
         "apiVersion": "node.k8s.io/v1", "kind": "RuntimeClass", "metadata": {"name": "virtlet"}, "handler": "virtlet",
         "overhead": {"podFixed": {"memory": format!("{}", cri::POD_FIXED)}},
@@ -39,7 +39,7 @@ pub(super) fn runtime_class() -> Value {
 }
 
 /// A pod of [`runtime_class`] whose only container is a machine.
-pub(super) fn pod(name: &str, image: &str) -> Value {
+pub(crate) fn pod(name: &str, image: &str) -> Value {
     json!({
         "apiVersion": "v1", "kind": "Pod", "metadata": {"name": name},
         "spec": {
@@ -53,17 +53,17 @@ pub(super) fn pod(name: &str, image: &str) -> Value {
 }
 
 /// A pod as the API server has it.
-pub(super) fn seen(plane: &mut Controllers, pod: &str) -> Result<Value> {
+pub(crate) fn seen(plane: &mut Controllers, pod: &str) -> Result<Value> {
     Ok(serde_json::from_str(&plane.kubectl(&["get", "pod", pod, "-o", "json"])?)?)
 }
 
 /// Whether the cluster has no pods, and the node no machines that run.
-pub(super) fn is_empty(plane: &mut Controllers) -> Result<bool> {
+pub(crate) fn is_empty(plane: &mut Controllers) -> Result<bool> {
     Ok(plane.kubectl(&["get", "pods", "-o", "name"])?.is_empty() && running_domains()?.is_empty())
 }
 
 /// Waits until our agent runs the script in the guest of the pod and it prints what was expected. The script may be run more than once.
-pub(super) fn says(plane: &Controllers, pod: &str, script: &str, expected: &str) -> Result<()> {
+pub(crate) fn says(plane: &Controllers, pod: &str, script: &str, expected: &str) -> Result<()> {
     let mut last = String::new();
     let said = wait_for("answer of the guest", BOOT_DEADLINE, || {
         let ended = finish(&mut plane.command(&["exec", pod, "--", "sh", "-c", script]), TOOL_DEADLINE)?;

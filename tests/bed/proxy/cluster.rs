@@ -1,0 +1,238 @@
+//! Machines and containers on the node of a whole Kubernetes: one Service in front of both, and each of kubectl's verbs for either kind.
+//!
+//! The machine has a RuntimeClass and no annotation: what a cluster's users write. What runs on each node of a cluster, as a CNI's agent
+//! does, is here a DaemonSet in the node's own network.
+
+use std::fs::{self, File};
+use std::io::Write as _;
+use std::net::{IpAddr, Ipv4Addr};
+use std::process::Stdio;
+use std::time::Duration;
+
+use anyhow::{Context as _, Result, ensure};
+use serde_json::{Value, json};
+use tests::agent_image::tiny_with_agent;
+use tests::case::{Bed, Case};
+use tests::cluster::Cluster;
+use tests::containerd::archive_of;
+use tests::controllers::Controllers;
+use tests::http;
+use tests::image_server::Fault;
+use tests::kubelet::{Kubelet, NODE};
+use tests::metrics_server::MetricsServer;
+use tests::node::BOOT_DEADLINE;
+use tests::terminal;
+use tests::wait::wait_for;
+
+use super::Both;
+use crate::kubelet::whole::{STEP_DEADLINE, runtime_class};
+
+/// A whole Kubernetes starts, and a machine boots beside it.
+const DEADLINE: Duration = Duration::from_secs(720);
+const BUSYBOX: &str = "/bin/busybox";
+const IMAGE: &str = "docker.io/library/box:1";
+const FORWARDED: u16 = 18080;
+
+pub(super) const CASES: &[Case] =
+    &[Case { name: "proxy::a_service_has_machines_and_containers_behind_it", deadline: DEADLINE, run }];
+
+/// A pod that is ready.
+#[derive(Debug)]
+struct Pod {
+    name: String,
+    ip: IpAddr,
+    id: String,
+}
+
+fn run(bed: &Bed) -> Result<()> {
+    let both = Both::configured(bed, "[handlers.virtlet]\nguest_agent = true\n")?;
+    let names = ["bin/busybox", "bin/sh", "bin/cat", "bin/httpd", "bin/tar", "bin/ping", "bin/mkdir", "bin/sleep"];
+    both.containerd.import(&archive_of(&bed.dir, IMAGE, (BUSYBOX.as_ref(), &names), &[])?)?;
+    let image = both.node.images.offer("agent.qcow2", &tiny_with_agent(bed)?, Fault::None);
+    let cluster = Cluster::start(bed)?;
+    let mut plane = Controllers::start(bed, &cluster)?;
+    let mut metrics = MetricsServer::start(bed, &cluster)?;
+    let _kubelet = Kubelet::start_in(bed, &cluster)?;
+    plane.apply(&objects(&image))?;
+
+    let pods = wait_for("a machine and a container", STEP_DEADLINE, || both_ready(&mut plane))?;
+    let [machine, container] = &pods;
+    ensure!(machine.id.starts_with("vm") && !container.id.starts_with("vm"), "{pods:?}");
+    behind_the_service(&mut plane, &pods)?;
+    ensure!(http::get(machine.ip, "/cgi-bin/info")?.contains("cpus 1"), "not the guest at {}", machine.ip);
+    ensure!(http::get(container.ip, "/index.html")?.contains("a container"), "not the container at {}", container.ip);
+
+    for (pod, other, path, answer) in
+        [(machine, container, "/cgi-bin/info", "cpus 1"), (container, machine, "/index.html", "a container")]
+    {
+        let name = &*pod.name;
+        let said = plane.kubectl(&["exec", name, "--", "sh", "-c", "echo here; exit 0"])?;
+        ensure!(said == "here\n", "{name}: {said:?}");
+        plane.kubectl(&["exec", name, "--", "ping", "-c", "1", "-W", "30", &other.ip.to_string()])?;
+        copied(bed, &mut plane, name)?;
+        forwarded(bed, &plane, name, path, answer)?;
+        let log = plane.kubectl(&["logs", name])?;
+        ensure!(log.contains("ready"), "{name}: {log}");
+        wait_for("usage of the pod", STEP_DEADLINE, || Ok(plane.kubectl(&["top", "pod", name]).ok()))?;
+    }
+    terminal::answers(bed, &mut plane.command(&["attach", "--stdin", &machine.name]))?;
+    echoed(bed, &plane, &container.name)?;
+    wait_for("usage of the node", STEP_DEADLINE, || Ok(plane.kubectl(&["top", "node", NODE]).ok()))?;
+
+    // A drain ends both, and leaves what is of each node.
+    plane.kubectl(&["drain", NODE, "--ignore-daemonsets", "--delete-emptydir-data", "--grace-period=5"])?;
+    let left = wait_for("pods of the DaemonSet alone", STEP_DEADLINE, || {
+        let ids = both.ids()?;
+        Ok((ids.len() == 2).then_some(ids))
+    })?;
+    ensure!(left.keys().all(|id| !id.starts_with("vm")), "{left:?}");
+    metrics.still_runs()?;
+    plane.kubectl(&["delete", "deployment,daemonset", "--all", "--wait=false"])?;
+    wait_for("end of all pods", STEP_DEADLINE, || Ok(both.ids()?.is_empty().then_some(())))?;
+    both.containerd.stop()
+}
+
+/// The machine and the container once both are ready, and the DaemonSet's pod is.
+fn both_ready(plane: &mut Controllers) -> Result<Option<[Pod; 2]>> {
+    let list: Value = serde_json::from_str(&plane.kubectl(&["get", "pods", "-o", "json"])?)?;
+    let pods: Vec<&Value> = list["items"].as_array().into_iter().flatten().filter(|pod| is_ready(pod)).collect();
+    let of = |kind: &str| pods.iter().find(|pod| pod.pointer("/metadata/labels/kind") == Some(&json!(kind)));
+    let (Some(machine), Some(container), Some(agent)) = (of("machine"), of("container"), of("agent")) else {
+        return Ok(None);
+    };
+    let ip = agent.pointer("/status/podIP").and_then(Value::as_str);
+    ensure!(ip == agent.pointer("/status/hostIP").and_then(Value::as_str), "not in the node's network: {ip:?}");
+    Ok(Some([pod(machine)?, pod(container)?]))
+}
+
+fn pod(seen: &Value) -> Result<Pod> {
+    let text = |path: &str| seen.pointer(path).and_then(Value::as_str).with_context(|| format!("no {path} in {seen}"));
+    let id = text("/status/containerStatuses/0/containerID")?;
+    let (_, id) = id.split_once("://").context("an id without a runtime")?;
+    Ok(Pod { name: text("/metadata/name")?.to_owned(), ip: text("/status/podIP")?.parse()?, id: id.to_owned() })
+}
+
+fn is_ready(pod: &Value) -> bool {
+    let conditions = pod.pointer("/status/conditions").and_then(Value::as_array);
+    conditions.into_iter().flatten().any(|one| one["type"] == "Ready" && one["status"] == "True")
+}
+
+/// The Service has both for its endpoints.
+fn behind_the_service(plane: &mut Controllers, pods: &[Pod]) -> Result<()> {
+    let mut expected: Vec<String> = pods.iter().map(|pod| pod.ip.to_string()).collect();
+    expected.sort_unstable();
+    let query = [
+        "get",
+        "endpointslices",
+        "-l",
+        "kubernetes.io/service-name=web",
+        "-o",
+        "jsonpath={.items[*].endpoints[?(@.conditions.ready==true)].addresses[0]}",
+    ];
+    wait_for("both behind the Service", STEP_DEADLINE, || {
+        let told = plane.kubectl(&query)?;
+        let mut found: Vec<&str> = told.split_whitespace().collect();
+        found.sort_unstable();
+        Ok((found == expected).then_some(()))
+    })
+}
+
+/// `kubectl cp`, there and back.
+fn copied(bed: &Bed, plane: &mut Controllers, name: &str) -> Result<()> {
+    let (file, again) = (bed.dir.join("sent"), bed.dir.join(format!("received-{name}")));
+    let bytes: Vec<u8> = (0..100_000_u32).flat_map(u32::to_le_bytes).collect();
+    fs::write(&file, &bytes)?;
+    plane.kubectl(&["cp", &file.to_string_lossy(), &format!("{name}:/tmp/file")])?;
+    plane.kubectl(&["cp", &format!("{name}:/tmp/file"), &again.to_string_lossy()])?;
+    ensure!(fs::read(&again)? == bytes, "what came back of {name} is not what was sent");
+    Ok(())
+}
+
+/// `kubectl port-forward`.
+fn forwarded(bed: &Bed, plane: &Controllers, name: &str, path: &str, answer: &str) -> Result<()> {
+    let log = File::create(bed.logs().join(format!("forwarded-{name}.log")))?;
+    let ports = format!("{FORWARDED}:80");
+    let mut forwarder = plane
+        .command(&["port-forward", name, &ports])
+        .stdin(Stdio::null())
+        .stdout(log.try_clone()?)
+        .stderr(log)
+        .spawn()?;
+    let answered = wait_for("answer at a forwarded port", BOOT_DEADLINE, || {
+        Ok(http::get_from(Ipv4Addr::LOCALHOST.into(), FORWARDED, path).ok())
+    });
+    forwarder.kill()?;
+    forwarder.wait()?;
+    let answered = answered?;
+    ensure!(answered.contains(answer), "{name}: {answered}");
+    Ok(())
+}
+
+/// `kubectl attach` to the container, whose program gives back what it is sent.
+fn echoed(bed: &Bed, plane: &Controllers, name: &str) -> Result<()> {
+    let output = bed.dir.join("attached");
+    let mut attached =
+        plane.command(&["attach", "--stdin", name]).stdin(Stdio::piped()).stdout(File::create(&output)?).spawn()?;
+    attached.stdin.as_mut().context("no stdin")?.write_all(b"echoed\n")?;
+    let seen = wait_for("what the container gives back", STEP_DEADLINE, || {
+        Ok(fs::read_to_string(&output)?.contains("echoed").then_some(()))
+    });
+    attached.kill()?;
+    attached.wait()?;
+    seen
+}
+
+fn objects(image: &str) -> [Value; 5] {
+    let probe = |path: &str| json!({"httpGet": {"port": 80, "path": path}, "periodSeconds": 2});
+    let deployment = |kind: &str, spec: Value| {
+        let labels = json!({"app": "web", "kind": kind});
+        json!({
+            "apiVersion": "apps/v1", "kind": "Deployment", "metadata": {"name": kind},
+            "spec": {
+                "replicas": 1, "selector": {"matchLabels": labels},
+                "template": {"metadata": {"labels": labels}, "spec": spec},
+            },
+        })
+    };
+    let machine = deployment(
+        "machine",
+        json!({
+            "runtimeClassName": "virtlet", "terminationGracePeriodSeconds": 10,
+            "containers": [{
+                "name": "vm", "image": image, "imagePullPolicy": "IfNotPresent",
+                "resources": {"limits": {"memory": "160Mi", "cpu": "500m"}}, "readinessProbe": probe("/cgi-bin/info"),
+            }],
+        }),
+    );
+    let script = "mkdir -p /www /tmp; echo a container >/www/index.html; httpd -p 80 -h /www; echo ready; exec cat";
+    let container = deployment(
+        "container",
+        json!({
+            "terminationGracePeriodSeconds": 2,
+            "containers": [{
+                "name": "c", "image": IMAGE, "imagePullPolicy": "IfNotPresent", "stdin": true,
+                "command": ["/bin/sh", "-c", script], "resources": {"limits": {"memory": "32Mi", "cpu": "200m"}},
+                "readinessProbe": probe("/index.html"),
+            }],
+        }),
+    );
+    let labels = json!({"kind": "agent"});
+    let agent = json!({
+        "apiVersion": "apps/v1", "kind": "DaemonSet", "metadata": {"name": "agent"},
+        "spec": {
+            "selector": {"matchLabels": labels},
+            "template": {"metadata": {"labels": labels}, "spec": {
+                "hostNetwork": true, "tolerations": [{"operator": "Exists"}], "terminationGracePeriodSeconds": 2,
+                "containers": [{
+                    "name": "agent", "image": IMAGE, "imagePullPolicy": "IfNotPresent",
+                    "command": ["/bin/sleep", "1000000"],
+                }],
+            }},
+        },
+    });
+    let service = json!({
+        "apiVersion": "v1", "kind": "Service", "metadata": {"name": "web"},
+        "spec": {"selector": {"app": "web"}, "ports": [{"port": 80}]},
+    });
+    [runtime_class(), machine, container, agent, service]
+}
