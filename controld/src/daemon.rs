@@ -89,7 +89,7 @@ pub async fn run(config: Config, version: &'static str, shutdown: impl Future<Ou
     let (door, opener) = api::door::shut(version);
     let stop = CancellationToken::new();
     // Pods of another runtime need nothing of what the start waits for.
-    let proxy = Proxy::open(&config, &door);
+    let proxy = Proxy::open(&config, &door, std::process::id());
     let (tracer, exporter) = Tracer::start(config.tracing.as_ref(), version);
     let calls = Calls::traced(tracer);
     let calls = if proxy.is_some() { calls.passing_on() } else { calls };

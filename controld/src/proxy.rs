@@ -52,7 +52,7 @@ use tonic::codegen::http::{Request, Response};
 use tower::Service;
 use tracing::Instrument as _;
 
-use self::backend::{Backend, Greeted};
+use self::backend::{Backend, Greeted, Pace};
 use self::calls::Route;
 use self::frames::Read;
 use self::keys::Keys;
@@ -82,11 +82,12 @@ pub struct Proxy {
 }
 
 impl Proxy {
-    /// In front of what is behind `door`, if the configuration names another runtime. It may come, go and come back at any time.
+    /// In front of what is behind `door`, if the configuration names another runtime than the process `us`, which we are. It may come,
+    /// go and come back at any time.
     #[must_use]
-    pub fn open(config: &Config, door: &Door) -> Option<Self> {
+    pub fn open(config: &Config, door: &Door, us: u32) -> Option<Self> {
         let endpoint = config.proxy.runtime_endpoint.as_ref()?;
-        let backend = Backend::new(endpoint.path().to_owned(), config.proxy.list_deadline);
+        let backend = Backend::new(endpoint.path().to_owned(), us, config.proxy.list_deadline);
         let (own, metrics) = (Own::new(door.clone()), Metrics::default());
         let uses = Uses {
             lists: Lists::new(backend.clone(), own.clone(), metrics.clone()),
@@ -98,7 +99,7 @@ impl Proxy {
             metrics,
         };
         let front = Front(Arc::new(uses));
-        let keeper = backend::keep(front.0.backend.clone(), front.clone(), Watcher::start());
+        let keeper = backend::keep(front.0.backend.clone(), front.clone(), Watcher::start(), Pace::default());
         let keeper = AbortOnDropHandle::new(tokio::spawn(keeper));
         tracing::info!(runtime_endpoint = %endpoint, "in front of another container runtime");
         Some(Self { front, _keeper: keeper })

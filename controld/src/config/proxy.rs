@@ -70,12 +70,18 @@ impl Default for ProxyConfig {
     }
 }
 
+/// Where a socket is. It need not be there yet; one without a directory is where its name says.
+fn found(socket: &Path) -> PathBuf {
+    let in_dir = || Some(socket.parent()?.canonicalize().ok()?.join(socket.file_name()?));
+    socket.canonicalize().ok().or_else(in_dir).unwrap_or_else(|| socket.to_owned())
+}
+
 impl ProxyConfig {
     /// `ours` is the socket for kubelet.
     pub(super) fn check(&self, ours: &Path, problems: &mut Problems) {
         let endpoint = self.runtime_endpoint.as_ref();
         problems.unless(
-            endpoint.is_none_or(|endpoint| endpoint.path() != ours),
+            endpoint.is_none_or(|endpoint| found(endpoint.path()) != found(ours)),
             "proxy.runtime_endpoint",
             "is controld's own socket; name that of the other runtime",
         );
@@ -90,5 +96,32 @@ impl ProxyConfig {
         // kubelet's own patience with a list is two minutes.
         let waits = (Duration::from_secs(1)..=Duration::from_secs(60)).contains(&self.list_deadline);
         problems.unless(waits, "proxy.list_deadline_s", "is not within 1 to 60 seconds");
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// As `/var/run` is `/run`, before our first start and after it.
+    #[test]
+    fn our_own_socket_is_refused_by_any_path() {
+        let dir = tempfile::tempdir().expect("a directory");
+        let (run, link) = (dir.path().join("run"), dir.path().join("var-run"));
+        std::fs::create_dir(&run).expect("made");
+        std::os::unix::fs::symlink(&run, &link).expect("made");
+        let problems = |path: PathBuf| {
+            let config = ProxyConfig { runtime_endpoint: Some(Endpoint(path)), ..ProxyConfig::default() };
+            let mut problems = Problems::default();
+            config.check(&run.join("cri.sock"), &mut problems);
+            problems.is_empty()
+        };
+        for is_there in [false, true] {
+            if is_there {
+                std::fs::write(run.join("cri.sock"), "").expect("made");
+            }
+            assert!(!problems(link.join("cri.sock")) && !problems(run.join("../run/cri.sock")), "{is_there}");
+            assert!(problems(link.join("containerd.sock")) && problems("/no/such/cri.sock".into()));
+        }
     }
 }

@@ -25,7 +25,7 @@ use tower::Service;
 use self::reach::{Away, Reach};
 use super::frames;
 
-pub(super) use self::keeper::{Greeted, keep};
+pub(super) use self::keeper::{Greeted, Pace, keep};
 
 /// The other runtime. Clones share its connection.
 #[derive(Clone)]
@@ -33,6 +33,8 @@ pub(super) struct Backend(Arc<Shared>);
 
 struct Shared {
     socket: PathBuf,
+    /// Our own process.
+    us: u32,
     sender: Mutex<Option<SendRequest<Body>>>,
     reach: Mutex<Reach>,
     /// Something was not answered in time.
@@ -50,11 +52,12 @@ impl fmt::Debug for Backend {
 }
 
 impl Backend {
-    /// The runtime at `socket`, which [`keep`] connects to. Lists have `deadline`.
-    pub(super) fn new(socket: PathBuf, deadline: Duration) -> Self {
+    /// The runtime at `socket`, which [`keep`] connects to unless process `us` listens there. Lists have `deadline`.
+    pub(super) fn new(socket: PathBuf, us: u32, deadline: Duration) -> Self {
         let reach = Mutex::new(Reach::new(deadline, Instant::now()));
         Self(Arc::new(Shared {
             socket,
+            us,
             sender: Mutex::default(),
             reach,
             doubted: Notify::new(),

@@ -3,6 +3,9 @@
 //! Between attempts it waits 100 ms, then twice as long, up to a second; a change in the socket's directory (inotify) ends the wait. A
 //! connection counts when `Version` was answered over it; until then nobody else has it. When something was not answered in time, `Version`
 //! is asked again: unanswered within the deadline, the default is away, until that same question is answered or the connection ends.
+//!
+//! Who listens at the socket is asked of the kernel: our own socket has more than one path, and to be one's own default is a call that
+//! goes round for ever.
 
 use std::io;
 use std::time::{Duration, Instant};
@@ -22,10 +25,7 @@ use tower::service_fn;
 use super::{Backend, Failure, send};
 use crate::proxy::ask::{self, Question};
 
-/// Between two attempts: the first wait, and the longest.
-const FIRST: Duration = Duration::from_millis(100);
-const LONGEST: Duration = Duration::from_secs(1);
-/// And the shortest, after a change in the socket's directory.
+/// Between two attempts the shortest, after a change in the socket's directory.
 const LEAST: Duration = Duration::from_millis(20);
 /// For a connection, and for `Version` over a new one.
 const CONNECT: Duration = Duration::from_secs(10);
@@ -39,6 +39,22 @@ const SEND_BUFFER: usize = 512 << 10;
 
 pub(super) const VERSION: &str = "/runtime.v1.RuntimeService/Version";
 
+/// Characters of a reason for which it cannot be asked: some of it may be the default's own text.
+const REASON: usize = 256;
+
+/// How long it is waited between two attempts.
+#[derive(Debug, Clone, Copy)]
+pub(in crate::proxy) struct Pace {
+    pub(in crate::proxy) first: Duration,
+    pub(in crate::proxy) longest: Duration,
+}
+
+impl Default for Pace {
+    fn default() -> Self {
+        Self { first: Duration::from_millis(100), longest: Duration::from_secs(1) }
+    }
+}
+
 /// Who hears of new connections.
 pub(in crate::proxy) trait Greeted: Send + Sync + 'static {
     /// There is a connection, over which `Version` was answered with this. Calls go over it from now on.
@@ -49,15 +65,15 @@ pub(in crate::proxy) trait Greeted: Send + Sync + 'static {
 }
 
 /// Keeps the connection until it is dropped.
-pub(in crate::proxy) async fn keep(backend: Backend, greeted: impl Greeted, watcher: Watcher) {
-    let mut wait = FIRST;
-    let mut told = None;
+pub(in crate::proxy) async fn keep(backend: Backend, greeted: impl Greeted, watcher: Watcher, pace: Pace) {
+    let mut wait = pace.first;
+    let mut told: Option<String> = None;
     loop {
         // Before the attempt, so that a socket that is made meanwhile ends the wait.
         let watch = backend.socket().parent().and_then(|dir| watcher.watch(dir).ok());
         match connect(&backend).await {
             Ok(connection) => {
-                (wait, told) = (FIRST, None);
+                (wait, told) = (pace.first, None);
                 let socket = backend.socket().display();
                 tracing::info!(%socket, "connected to the container runtime");
                 backend.sender().replace(connection.sender.clone());
@@ -66,15 +82,16 @@ pub(in crate::proxy) async fn keep(backend: Backend, greeted: impl Greeted, watc
                 backend.0.back.notify_waiters();
                 greeted.reachable(true);
                 greeted.connected(connection.version.clone());
-                let why = until_lost(&backend, connection, &greeted).await;
+                let why = shown(&until_lost(&backend, connection, &greeted).await);
                 backend.sender().take();
                 greeted.reachable(false);
                 tracing::warn!(socket = %backend.socket().display(), why, "connection to the container runtime lost");
                 backend.reach().lost(Instant::now(), why);
             }
             Err(why) => {
-                // Each reason once: a runtime may be away for long.
-                if told.as_ref() != Some(&why) {
+                let why = shown(&why);
+                // Each reason once: a runtime may be away for long, and count meanwhile.
+                if told.as_ref().is_none_or(|told| !is_alike(told, &why)) {
                     tracing::warn!(socket = %backend.socket().display(), why, "container runtime not reached; trying on");
                 }
                 backend.reach().lost(Instant::now(), why.clone());
@@ -91,9 +108,9 @@ pub(in crate::proxy) async fn keep(backend: Backend, greeted: impl Greeted, watc
             () = changed => {
                 // A socket is there before anybody listens on it. And a directory in which much happens is no reason to run.
                 sleep(LEAST).await;
-                wait = FIRST;
+                wait = pace.first;
             }
-            () = sleep(wait) => wait = (wait * 2).min(LONGEST),
+            () = sleep(wait) => wait = (wait * 2).min(pace.longest),
         }
     }
 }
@@ -115,6 +132,10 @@ impl Drop for Connected {
 async fn connect(backend: &Backend) -> Result<Connected, String> {
     let made = async {
         let stream = UnixStream::connect(backend.socket()).await.map_err(|error| reason(&error))?;
+        let listens = stream.peer_cred().map_err(|error| reason(&error))?.pid();
+        if listens.and_then(|pid| u32::try_from(pid).ok()) == Some(backend.0.us) {
+            return Err("it is controld's own; name that of the other runtime in `proxy.runtime_endpoint`".into());
+        }
         let handshake = Builder::new(TokioExecutor::new())
             .timer(TokioTimer::new())
             .initial_stream_window_size(STREAM_WINDOW)
@@ -133,6 +154,17 @@ async fn connect(backend: &Backend) -> Result<Connected, String> {
     let late =
         |_| Err(format!("it accepted a connection, and did not answer `Version` within {} s", CONNECT.as_secs()));
     timeout(CONNECT, made).await.unwrap_or_else(late)
+}
+
+/// Of a reason what fits a log and each refusal.
+fn shown(why: &str) -> String {
+    why.chars().take(REASON).map(|c| if c.is_control() { '?' } else { c }).collect()
+}
+
+/// Whether two reasons are one but for their numbers.
+fn is_alike(one: &str, other: &str) -> bool {
+    let words = |text: &str| text.chars().filter(|c| !c.is_ascii_digit()).collect::<String>();
+    words(one) == words(other)
 }
 
 fn reason(error: &io::Error) -> String {
@@ -195,5 +227,17 @@ fn why(ended: Result<Result<(), hyper::Error>, tokio::task::JoinError>) -> Strin
         Ok(Ok(())) => "it closed the connection".into(),
         Ok(Err(error)) => Chain(&error).to_string(),
         Err(error) => Chain(&error).to_string(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_reason_is_cut_and_one_that_counts_is_no_news() {
+        let long = format!("it says \n{}", "x".repeat(10_000));
+        assert_eq!((shown(&long).chars().count(), shown(&long).contains("it says ?x")), (REASON, true));
+        assert!(is_alike("away since 9 s", "away since 10 s") && !is_alike("away since 9 s", "refused"));
     }
 }
