@@ -157,16 +157,17 @@ impl Gone {
         if self.is_empty() {
             return Ok(false);
         }
-        let names: &[u32] = match kind {
-            Kind::Containers => &[1, 2],
-            Kind::Images => &[1, 2, 3],
-            Kind::Sandboxes | Kind::ContainerStats | Kind::SandboxStats | Kind::Metrics => &[1],
+        let (ids, names): (&[u32], &[u32]) = match kind {
+            Kind::Containers => (&[1, 2], &[1, 2]),
+            Kind::Images => (&[1], &[1, 2, 3]),
+            Kind::Sandboxes | Kind::ContainerStats | Kind::SandboxStats | Kind::Metrics => (&[1], &[1]),
         };
         for field in wire::fields(item) {
             let field = field?;
             if let wire::Value::Bytes(name) = field.value
                 && names.contains(&field.number)
-                && std::str::from_utf8(name).is_ok_and(|name| self.has_name(name))
+                && let Ok(name) = std::str::from_utf8(name)
+                && (self.0.contains(name) || (ids.contains(&field.number) && self.has_beginning(name)))
             {
                 return Ok(true);
             }
@@ -174,8 +175,16 @@ impl Gone {
         Ok(false)
     }
 
-    /// Whether this, or a beginning of it that is long enough to mean nothing else, is among it: crictl prints 13 characters of an id.
-    fn has_name(&self, name: &str) -> bool {
-        self.0.contains(name) || self.0.iter().any(|gone| gone.len() >= SHORT && name.starts_with(gone.as_str()))
+    /// Whether a beginning of an id that is long enough to mean nothing else is among it: crictl prints 13 characters of one, and of an
+    /// image's those behind `sha256:`. Names have their tag last, and are no ids.
+    fn has_beginning(&self, id: &str) -> bool {
+        let id = digits(id);
+        let is_one = |gone: &&str| gone.len() >= SHORT && gone.bytes().all(|digit| digit.is_ascii_hexdigit());
+        self.0.iter().map(|gone| digits(gone)).filter(is_one).any(|gone| id.starts_with(gone))
     }
+}
+
+/// Of an image's id what tools print.
+fn digits(id: &str) -> &str {
+    id.strip_prefix("sha256:").unwrap_or(id)
 }

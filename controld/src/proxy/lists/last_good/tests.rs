@@ -119,6 +119,28 @@ fn an_id_that_was_cut_short_is_gone_as_well() {
     assert_eq!(told(&good, now), Some(vec!["ab".into()]), "and what is too short means but itself");
 }
 
+/// RemoveImage by one name, and by what crictl prints of an id.
+#[test]
+fn a_name_that_begins_as_a_removed_one_stays_and_an_image_goes_by_its_short_id() {
+    let (mut good, now) = (LastGood::default(), Instant::now());
+    let asked = good.ask();
+    good.keep(asked, Bytes::new(), now);
+    let hash = format!("4f0c1b9a7d3e{}", "0".repeat(52));
+    let image = |id: &str, tag: &str| {
+        Image { id: id.into(), repo_tags: vec![tag.into()], ..Default::default() }.encode_to_vec()
+    };
+    let gone = |good: &LastGood, id: &str, tag: &str| {
+        good.answer(now).expect("a list").gone.has(Kind::Images, &image(id, tag)).expect("an image")
+    };
+    good.remove("docker.io/library/nginx:1");
+    assert!(gone(&good, "sha256:1", "docker.io/library/nginx:1"));
+    assert!(!gone(&good, "sha256:1", "docker.io/library/nginx:1.25"));
+    let other = format!("sha256:{hash}");
+    assert!(!gone(&good, &other, "x"));
+    good.remove(&hash[..13]);
+    assert!(gone(&good, &other, "x") && !gone(&good, "sha256:1", &hash), "and no name is an id");
+}
+
 #[test]
 fn changes_without_a_list_are_bounded() {
     let (mut good, now) = (LastGood::default(), Instant::now());
