@@ -2,6 +2,7 @@ use std::collections::HashMap;
 
 use proptest::collection::{hash_map, vec};
 use proptest::prelude::*;
+use proptest::sample::Index;
 use prost::Message as _;
 use proto::cri::*;
 
@@ -78,6 +79,25 @@ fn a_list_is_cut_between_its_items() {
     assert!(super::items(&Bytes::from_static(&[0x0a, 9])).is_err());
 }
 
+/// Whether a group stands among the fields that are walked over on the way to `path`.
+fn has_group(mut message: &[u8], path: &[u32]) -> bool {
+    while let Ok((number, kind)) = decode_key(&mut message) {
+        let before = message;
+        if matches!(kind, WireType::StartGroup | WireType::EndGroup) {
+            return true;
+        }
+        if prost::encoding::skip_field(kind, number, &mut message, Default::default()).is_err() {
+            return false;
+        }
+        let mut inner = &before[..before.len() - message.len()];
+        let is_on_path = kind == WireType::LengthDelimited && path.len() > 1 && path.first() == Some(&number);
+        if is_on_path && decode_varint(&mut inner).is_ok() && has_group(inner, &path[1..]) {
+            return true;
+        }
+    }
+    false
+}
+
 proptest! {
     #[test]
     fn no_bytes_make_it_panic_or_go_round_for_ever(raw in vec(any::<u8>(), 0..400)) {
@@ -87,13 +107,29 @@ proptest! {
         let _ = items(&Bytes::from(raw));
     }
 
-    /// What a decoder takes is read here as the decoder reads it.
+    /// What a decoder takes is read here as the decoder reads it: messages after each other, and with bytes that are others.
     #[test]
-    fn a_message_that_a_decoder_takes_is_read_alike(raw in vec(any::<u8>(), 0..60)) {
-        if let Ok(decoded) = RunPodSandboxRequest::decode(&*raw) {
-            // prost takes groups of unknown fields, which this does not.
-            if let Ok(handler) = text(&raw, &[2]) {
-                prop_assert_eq!(handler, decoded.runtime_handler);
+    fn a_message_that_a_decoder_takes_is_read_alike(
+        messages in vec((".{0,9}", ".{0,9}", hash_map(".{0,5}", ".{0,9}", 0..3)), 1..3),
+        others in vec((any::<Index>(), any::<u8>()), 0..3),
+    ) {
+        let message = |(handler, uid, annotations): (String, String, HashMap<String, String>)| {
+            RunPodSandboxRequest { config: Some(config(annotations, &uid)), runtime_handler: handler }.encode_to_vec()
+        };
+        let mut raw = messages.into_iter().map(message).collect::<Vec<_>>().concat();
+        for (at, other) in &others {
+            let at = at.index(raw.len());
+            raw[at] = *other;
+        }
+        let decoded = RunPodSandboxRequest::decode(&*raw);
+        prop_assert!(decoded.is_ok() || !others.is_empty(), "{decoded:?}");
+        if let Ok(decoded) = decoded {
+            let metadata = decoded.config.unwrap_or_default().metadata.unwrap_or_default();
+            for (path, wanted) in [(&[2][..], decoded.runtime_handler), (&[1, 1, 2], metadata.uid)] {
+                // prost takes groups of unknown fields, which this does not.
+                if !has_group(&raw, path) {
+                    prop_assert_eq!(text(&raw, path), Ok(wanted.as_str()));
+                }
             }
         }
     }
