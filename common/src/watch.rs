@@ -1,4 +1,5 @@
-//! Tells followers that their console log has grown: one inotify descriptor and one thread for all machines.
+//! Tells followers that something has changed in a directory, as a console log that has grown: one inotify descriptor and one thread
+//! for all of a watcher's.
 //!
 //! inotify instances are few per user (128 by default), watches are many; so all directories share one instance. All of
 //! root's daemons share these limits: where one is reached, followers look each [`POLL`] until inotify can be had.
@@ -83,7 +84,7 @@ impl Watcher {
             polled: Mutex::default(),
         }));
         if let Err(error) = watcher.inotify() {
-            tracing::warn!(%error, "no inotify; console logs are looked at each second{}", advice(&error));
+            tracing::warn!(%error, "no inotify; what is followed is looked at each second{}", advice(&error));
         }
         watcher
     }
@@ -99,7 +100,7 @@ impl Watcher {
             Err(error) => {
                 let mut polled = self.polled();
                 if polled.number == 0 {
-                    tracing::warn!(%error, "console log not watched; looking at it each second{}", advice(&error));
+                    tracing::warn!(%error, dir = %dir.display(), "directory not watched; it is looked at each second{}", advice(&error));
                 }
                 polled.number += 1;
                 polled.cause = Some(error);
@@ -143,7 +144,7 @@ impl Watcher {
         }
         let inotify = Arc::new((self.0.open)()?);
         let (watcher, read) = (self.clone(), inotify.clone());
-        std::thread::Builder::new().name("console-watch".into()).spawn(move || watcher.read(&read))?;
+        std::thread::Builder::new().name("watch".into()).spawn(move || watcher.read(&read))?;
         *there = Some(inotify.clone());
         Ok(inotify)
     }
@@ -166,7 +167,7 @@ impl Watcher {
                 }
             }
         }
-        tracing::error!(fd = ?inotify.as_fd(), "inotify ended; console logs are no longer followed");
+        tracing::error!(fd = ?inotify.as_fd(), "inotify ended; nothing is followed any more");
     }
 
     fn watched(&self) -> MutexGuard<'_, HashMap<WatchDescriptor, Arc<Signal>>> {
