@@ -1,8 +1,17 @@
 //! `GetContainerEvents` of both sides as one stream: each event as it came, in the order in which they come.
 //!
-//! One subscription at the default for each of kubelet's. When the default's ends, kubelet's stays open for [`PATIENCE`] while the
-//! connection is made anew; then it is closed with Unavailable, since events may have been missed, and kubelet lists everything. A client
-//! that does not read has a bounded queue, and then the same end.
+//! One subscription at the default for each of kubelet's, which is closed with Unavailable as seldom as can be: kubelet then lists
+//! everything and subscribes again, but after five such ends in its life it gives up events for good, those of machines too.
+//!
+//! - The default's stream ends: kubelet's stays open until the default can be asked again, and is then closed once, since events may have
+//!   been missed. To close it while the default is away would be for nothing: the list that kubelet then gets is the last good one. A
+//!   default that ends its stream alone has [`PATIENCE`] to end the connection as well.
+//! - The default is away when kubelet subscribes: the same. What kubelet has listed was the last good list, and what the default's
+//!   containers did meanwhile is told by no event, so that a stream which just began would leave it untold until kubelet lists by
+//!   itself, after five minutes.
+//! - The default has no events (Unimplemented): kubelet's stays open, with ours. Another connection may be to another version, which is
+//!   asked anew, and has its events from then on. What its containers did before kubelet never had by events.
+//! - A client that does not read has a bounded queue, and then the same end.
 
 use std::time::Duration;
 
@@ -25,7 +34,7 @@ use super::uses::Uses;
 const EVENTS: &str = "/runtime.v1.RuntimeService/GetContainerEvents";
 /// Events that wait for a client.
 const QUEUE: usize = 10_000;
-/// How long a client's stream outlives the default's.
+/// How long the connection may outlive a stream over it: a runtime that ends ends its streams first.
 pub(super) const PATIENCE: Duration = Duration::from_secs(5);
 
 /// What a side's stream ended with.
@@ -56,21 +65,26 @@ pub(super) async fn answer(uses: &Uses, message: Bytes) -> Result<Response<Body>
 
 /// The default's events. Its answer may begin with the first of them, and no sooner: grpc-go sends headers with the first message.
 async fn of_default(backend: Backend, question: Question, events: Sender<Result<Bytes, Status>>) -> End {
-    if backend.away().is_some() {
-        // Fails only if it is not there again, and then it says so.
-        let _ = timeout(PATIENCE, backend.back()).await;
-    }
-    let connection = backend.connections();
-    match ask::stream(backend.clone(), question).await {
-        Ok(stream) => {
-            let end = pass_on(stream, events).await;
-            // Until it is there again or not, what is missed is the same.
-            let _ = timeout(PATIENCE, backend.another_connection(connection)).await;
-            end
+    loop {
+        if let Some(away) = backend.away() {
+            backend.back().await;
+            return missed(&away.why);
         }
-        // There are none to be missed.
-        Err(status) if status.code() == Code::Unimplemented => std::future::pending().await,
-        Err(status) => missed(status.message()),
+        let connection = backend.connections();
+        let end = match ask::stream(backend.clone(), question.clone()).await {
+            Ok(stream) => pass_on(stream, events.clone()).await,
+            // There are none to be missed.
+            Err(status) if status.code() == Code::Unimplemented => {
+                backend.another_connection(connection).await;
+                continue;
+            }
+            // Perhaps of one that was lost before its first event.
+            Err(status) => missed(status.message()),
+        };
+        // Until it is there again, what is missed is the same.
+        let _ = timeout(PATIENCE, backend.another_connection(connection)).await;
+        backend.back().await;
+        return end;
     }
 }
 

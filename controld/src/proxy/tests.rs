@@ -1,5 +1,6 @@
 //! The proxy between a client and two runtimes of tests: one at a socket ([`fake`]), one behind the door ([`own`]).
 
+mod events;
 mod fake;
 mod keeper;
 mod own;
@@ -505,28 +506,6 @@ async fn an_image_of_the_other_side_is_told_by_name() {
     assert_eq!(create("ab", "sha256:y", "nginx").await.expect_err("nobody's").message(), "no such image");
     let refused = create("ab", "sha256:y", "virtlet.cloud/disk").await.expect_err("named as ours");
     assert_eq!(refused.code(), Code::FailedPrecondition);
-}
-
-#[tokio::test]
-async fn events_of_both_come_as_they_are_and_a_lost_default_ends_them_once() {
-    let node = Node::up().await;
-    let event = |id: &str| {
-        Bytes::from(ContainerEventResponse { container_id: id.into(), ..Default::default() }.encode_to_vec())
-    };
-    node.default.replies("GetContainerEvents", Reply::Open(vec![event("a"), event("b")]));
-    let mut events = node.runtime().get_container_events(GetEventsRequest {}).await.expect("a stream").into_inner();
-    let mut heard = Vec::new();
-    for _ in 0..3 {
-        heard.push(events.message().await.expect("an event").expect("an event").container_id);
-    }
-    heard.sort();
-    assert_eq!(heard, ["a", "b", "vm02"]);
-    let begun = Instant::now();
-    node.default.kill();
-    let end = events.message().await.expect_err("an end");
-    assert_eq!(end.code(), Code::Unavailable);
-    assert!(end.message().contains("list everything"), "{end}");
-    assert!(begun.elapsed() >= events::PATIENCE, "it was held for a default that comes back");
 }
 
 #[tokio::test]

@@ -1,0 +1,92 @@
+//! Events of both sides as one stream, while the default goes and comes.
+
+use tonic::Streaming;
+
+use super::*;
+
+/// Longer than a stream is waited for that ended alone.
+const HELD: Duration = Duration::from_secs(6);
+
+fn event(id: &str) -> Bytes {
+    ContainerEventResponse { container_id: id.into(), ..Default::default() }.encode_to_vec().into()
+}
+
+/// Of which our own event has been heard.
+async fn subscribed(node: &Node) -> Streaming<ContainerEventResponse> {
+    let mut events = node.runtime().get_container_events(GetEventsRequest {}).await.expect("a stream").into_inner();
+    assert_eq!(heard(&mut events).await, "vm02");
+    events
+}
+
+async fn heard(events: &mut Streaming<ContainerEventResponse>) -> String {
+    let event = tokio::time::timeout(LONG, events.message()).await.expect("in time");
+    event.expect("an event").expect("an event").container_id
+}
+
+async fn is_held(events: &mut Streaming<ContainerEventResponse>) {
+    let ended = tokio::time::timeout(HELD, events.message()).await;
+    assert!(ended.is_err(), "{ended:?}");
+}
+
+/// By the one end that kubelet is to have of it.
+async fn ends(events: &mut Streaming<ContainerEventResponse>) {
+    let end = tokio::time::timeout(LONG, events.message()).await.expect("in time").expect_err("an end");
+    assert!(end.code() == Code::Unavailable && end.message().contains("list everything"), "{end}");
+}
+
+#[tokio::test]
+async fn a_lost_default_ends_them_when_there_is_a_list_again() {
+    let node = Node::up().await;
+    node.default.replies("GetContainerEvents", Reply::Open(vec![event("a"), event("b")]));
+    let mut events = node.runtime().get_container_events(GetEventsRequest {}).await.expect("a stream").into_inner();
+    let mut all = Vec::new();
+    for _ in 0..3 {
+        all.push(heard(&mut events).await);
+    }
+    all.sort();
+    assert_eq!(all, ["a", "b", "vm02"]);
+    node.default.kill();
+    is_held(&mut events).await;
+    node.default.start();
+    ends(&mut events).await;
+}
+
+/// grpc-go sends headers with the first event.
+#[tokio::test]
+async fn a_default_that_is_lost_before_its_first_event_is_no_other() {
+    let node = Node::up().await;
+    node.default.replies("GetContainerEvents", Reply::Never);
+    let mut events = subscribed(&node).await;
+    until(|| !node.default.asked("GetContainerEvents").is_empty()).await;
+    node.default.kill();
+    is_held(&mut events).await;
+    node.default.start();
+    ends(&mut events).await;
+}
+
+/// kubelet gives up after five ends.
+#[tokio::test]
+async fn a_subscription_while_the_default_is_away_waits_for_it() {
+    let node = Node::new();
+    node.default.replies("GetContainerEvents", Reply::Open(vec![event("a")]));
+    let mut events = subscribed(&node).await;
+    is_held(&mut events).await;
+    node.default.start();
+    ends(&mut events).await;
+    let mut events = node.runtime().get_container_events(GetEventsRequest {}).await.expect("a stream").into_inner();
+    let mut both = [heard(&mut events).await, heard(&mut events).await];
+    both.sort();
+    assert_eq!(both, ["a", "vm02"]);
+}
+
+#[tokio::test]
+async fn a_default_that_learns_of_events_is_asked_again() {
+    let node = Node::up().await;
+    let mut events = subscribed(&node).await;
+    until(|| !node.default.asked("GetContainerEvents").is_empty()).await;
+    node.default.kill();
+    node.is_down().await;
+    node.default.replies("GetContainerEvents", Reply::Open(vec![event("a")]));
+    node.default.start();
+    assert_eq!(heard(&mut events).await, "a", "over the same stream");
+}
