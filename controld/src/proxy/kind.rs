@@ -36,6 +36,11 @@ impl Kind {
         }
     }
 
+    /// Whether kubelet has another source for it, which it turns to when a runtime does not know the call.
+    pub(super) fn has_another_source(self) -> bool {
+        matches!(self, Self::ContainerStats | Self::SandboxStats)
+    }
+
     /// Whether the last good list serves while none can be had.
     pub(super) fn is_kept(self) -> bool {
         matches!(self, Self::Sandboxes | Self::Containers | Self::Images)

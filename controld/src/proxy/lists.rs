@@ -5,10 +5,12 @@
 //! a stream.
 //!
 //! What kubelet acts upon ([`Kind::is_kept`]) is whole or an error: while the default does not answer it is the last good list
-//! ([`last_good`]). Usage and metrics of a moment that has gone are worth nothing, so that a side without an answer is left out of these.
+//! ([`last_good`]). Usage and metrics of a moment that has gone are worth nothing, so that a side without an answer is left out of these;
+//! but that the default does not know a call for usage is passed on, as kubelet has another source then ([`Kind::has_another_source`]).
 
 pub(super) mod filter;
 pub(super) mod last_good;
+mod lengths;
 mod pieces;
 
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -16,7 +18,8 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
-use tokio::sync::Semaphore;
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+use tokio::task::JoinHandle;
 use tokio::time::timeout;
 use tonic::body::Body;
 use tonic::codegen::http::Response;
@@ -26,6 +29,7 @@ use tracing::Instrument as _;
 
 use self::filter::Sides;
 use self::last_good::{Ages, LastGood};
+use self::lengths::Lengths;
 use super::ask::{self, Question};
 use super::backend::Backend;
 use super::frames;
@@ -33,7 +37,8 @@ use super::kind::Kind;
 use super::metrics::Metrics;
 use super::own::Own;
 use super::side::Side;
-use super::{calls, stats, wire};
+use super::stats::Looks;
+use super::{calls, wire};
 
 #[cfg(test)]
 mod tests;
@@ -42,8 +47,6 @@ mod tests;
 const AT_ONCE: usize = 4;
 /// How late that may be.
 const LATEST: Duration = Duration::from_secs(60);
-/// Length of an answer from which on somebody is to know: kubelet takes twice as much.
-const LONG: usize = 8 << 20;
 
 /// A call for a list.
 #[derive(Debug, Clone)]
@@ -71,24 +74,30 @@ struct Shared {
     images: Kept,
     /// The default has said that it streams no lists; until its next connection.
     streams_none: AtomicBool,
-    ages: Mutex<Ages>,
+    looks: Looks,
+    lengths: Mutex<Lengths>,
 }
 
 #[derive(Debug)]
 struct Kept {
     good: Mutex<LastGood>,
+    ages: Mutex<Ages>,
     under_way: Arc<Semaphore>,
 }
 
 impl Default for Kept {
     fn default() -> Self {
-        Self { good: Mutex::default(), under_way: Arc::new(Semaphore::new(AT_ONCE)) }
+        Self { good: Mutex::default(), ages: Mutex::default(), under_way: Arc::new(Semaphore::new(AT_ONCE)) }
     }
 }
 
 impl Kept {
     fn good(&self) -> MutexGuard<'_, LastGood> {
         self.good.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn ages(&self) -> MutexGuard<'_, Ages> {
+        self.ages.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -103,7 +112,8 @@ impl Lists {
             containers,
             images,
             streams_none: AtomicBool::new(false),
-            ages: Mutex::default(),
+            looks: Looks::default(),
+            lengths: Mutex::default(),
         }))
     }
 
@@ -155,34 +165,46 @@ impl Lists {
         let own = async { if wanted.sides.has(Side::Ours) { self.of_own(wanted).await } else { Ok(Bytes::new()) } };
         let (default, own) = tokio::join!(default, own);
         let parts = vec![default?, own?];
-        let length: usize = parts.iter().map(Bytes::len).sum();
-        let call = calls::name(wanted.kind.path());
-        self.0.metrics.merged(call, length);
-        if length > LONG && !wanted.streamed {
-            let [default, own] = [0, 1].map(|at: usize| parts.get(at).map_or(0, Bytes::len));
-            tracing::warn!(call, default, own, "answer of {length} bytes; kubelet takes 16 MiB, and fails beyond");
+        if wanted.sides == Sides::Both && is_whole(wanted)? {
+            self.measure(wanted, &parts);
         }
         Ok(parts)
     }
 
+    /// How long the whole of both is.
+    fn measure(&self, wanted: &Wanted, parts: &[Bytes]) {
+        let length: usize = parts.iter().map(Bytes::len).sum();
+        let call = calls::name(wanted.kind.path());
+        self.0.metrics.merged(call, length);
+        let mut lengths = self.0.lengths.lock().unwrap_or_else(PoisonError::into_inner);
+        // A stream is cut.
+        if !wanted.streamed && lengths.is_news(call, length) {
+            let [default, own] = [0, 1].map(|at: usize| parts.get(at).map_or(0, Bytes::len));
+            tracing::warn!(call, default, own, "answer of {length} bytes; kubelet takes 16 MiB, and fails beyond");
+        }
+    }
+
     async fn of_own(&self, wanted: &Wanted) -> Result<Bytes, Status> {
-        let listed = self.0.own.ask(Question::new(wanted.kind.path(), wanted.message.clone())).await;
-        let listed = match listed {
-            Err(status) if !wanted.kind.is_kept() => return Ok(left_out(wanted.kind, Side::Ours, &status)),
+        // The default's part is waited for as long.
+        let deadline = self.0.backend.deadline();
+        let question = Question::new(wanted.kind.path(), wanted.message.clone());
+        let listed = match self.0.own.ask_within(deadline, question).await {
+            Err(status) if !wanted.kind.is_kept() => return Ok(self.left_out(wanted.kind, Side::Ours, &status)),
             listed => listed?,
         };
-        Ok(stats::checked(wanted.kind, listed).await)
+        Ok(self.0.looks.checked(wanted.kind, listed).await)
     }
 
     async fn of_default(&self, wanted: &Wanted) -> Result<Bytes, Status> {
         let Some(kept) = self.kept(wanted.kind) else {
             let listed = self.within_deadline(self.ask(wanted.clone())).await;
             return match listed {
-                Ok(listed) => Ok(stats::checked(wanted.kind, listed).await),
-                Err(status) => Ok(left_out(wanted.kind, Side::Default, &status)),
+                Ok(listed) => Ok(self.0.looks.checked(wanted.kind, listed).await),
+                Err(status) if status.code() == Code::Unimplemented && wanted.kind.has_another_source() => Err(status),
+                Err(status) => Ok(self.left_out(wanted.kind, Side::Default, &status)),
             };
         };
-        let whole = filter::is_whole(wanted.kind, &wanted.message).map_err(malformed)?;
+        let whole = is_whole(wanted)?;
         let listed = match self.0.backend.refused() {
             Some(refused) => Err(refused),
             None if whole => self.whole(kept, wanted).await,
@@ -190,21 +212,36 @@ impl Lists {
         };
         match listed {
             Ok(listed) => {
-                self.0.metrics.fresh();
-                self.ages().fresh();
+                // One with a filter is answered sooner, and says nothing of the rest.
+                if whole {
+                    self.0.metrics.fresh(calls::name(wanted.kind.path()));
+                    kept.ages().fresh();
+                }
                 Ok(listed)
             }
             Err(status) => self.last_good(kept, wanted, status),
         }
     }
 
-    /// Asks for a whole list in a task that goes on behind the deadline.
+    /// Asks for a whole list, as soon as no more than [`AT_ONCE`] are under way, in a task that goes on behind the deadline.
     async fn whole(&self, kept: &Kept, wanted: &Wanted) -> Result<Bytes, Status> {
-        let Ok(permit) = kept.under_way.clone().try_acquire_owned() else {
-            return Err(Status::unavailable(format!("{AT_ONCE} lists of the container runtime are under way")));
-        };
+        self.within_deadline(async {
+            let permit = kept.under_way.clone().acquire_owned().await;
+            let permit = permit.map_err(|_closed| Status::internal("lists are not asked for any more"))?;
+            let task = self.begin_whole(kept, wanted, permit);
+            task.await.unwrap_or_else(|bug| Err(Status::internal(format!("a list ended in a bug: {bug}"))))
+        })
+        .await
+    }
+
+    fn begin_whole(
+        &self,
+        kept: &Kept,
+        wanted: &Wanted,
+        permit: OwnedSemaphorePermit,
+    ) -> JoinHandle<Result<Bytes, Status>> {
         let (lists, wanted, asked) = (self.clone(), wanted.clone(), kept.good().ask());
-        let task = tokio::spawn(
+        tokio::spawn(
             async move {
                 let listed = match timeout(LATEST, lists.ask(wanted.clone())).await {
                     Ok(listed) => listed?,
@@ -219,17 +256,12 @@ impl Lists {
                 Ok(listed)
             }
             .in_current_span(),
-        );
-        self.within_deadline(async {
-            task.await.unwrap_or_else(|bug| Err(Status::internal(format!("a list ended in a bug: {bug}"))))
-        })
-        .await
+        )
     }
 
     fn last_good(&self, kept: &Kept, wanted: &Wanted, status: Status) -> Result<Bytes, Status> {
         let Some(answer) = kept.good().answer(Instant::now()) else { return Err(status) };
-        let whole = filter::is_whole(wanted.kind, &wanted.message).map_err(malformed)?;
-        let listed = if whole && answer.gone.is_empty() {
+        let listed = if is_whole(wanted)? && answer.gone.is_empty() {
             answer.list
         } else {
             let items = wire::items(&answer.list).map_err(malformed)?;
@@ -238,15 +270,19 @@ impl Lists {
         let call = calls::name(wanted.kind.path());
         tracing::debug!(call, age_s = answer.age.as_secs(), %status, "last good list in place of the container runtime's");
         self.0.metrics.stale(call, answer.age);
-        if self.ages().is_news(answer.age) {
+        if kept.ages().is_news(answer.age) {
             let age_s = answer.age.as_secs();
             tracing::warn!(call, age_s, %status, "the container runtime's pods are listed as they were last");
         }
         Ok(listed)
     }
 
-    fn ages(&self) -> MutexGuard<'_, Ages> {
-        self.0.ages.lock().unwrap_or_else(PoisonError::into_inner)
+    /// An empty part.
+    fn left_out(&self, kind: Kind, side: Side, status: &Status) -> Bytes {
+        let call = calls::name(kind.path());
+        tracing::debug!(call, ?side, %status, "a side is left out of an answer");
+        self.0.metrics.left_out(call, side);
+        Bytes::new()
     }
 
     async fn within_deadline<T>(&self, answer: impl Future<Output = Result<T, Status>>) -> Result<T, Status> {
@@ -299,8 +335,6 @@ fn malformed(error: wire::Malformed) -> Status {
     Status::invalid_argument(error.to_string())
 }
 
-/// An empty part.
-fn left_out(kind: Kind, side: Side, status: &Status) -> Bytes {
-    tracing::debug!(call = kind.path(), ?side, %status, "a side is left out of an answer");
-    Bytes::new()
+fn is_whole(wanted: &Wanted) -> Result<bool, Status> {
+    filter::is_whole(wanted.kind, &wanted.message).map_err(malformed)
 }

@@ -14,6 +14,7 @@ use prometheus_client::metrics::histogram::Histogram;
 use prometheus_client::registry::{Registry, Unit};
 use tonic::Code;
 
+use super::side::Side;
 use crate::api::edge;
 
 /// Upper bounds in seconds.
@@ -30,6 +31,12 @@ struct OfCall {
     call: &'static str,
 }
 
+#[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct LeftOut {
+    call: &'static str,
+    side: &'static str,
+}
+
 /// The figures. Clones share them.
 #[derive(Clone)]
 pub struct Metrics {
@@ -37,12 +44,13 @@ pub struct Metrics {
     stale: Family<OfCall, Counter>,
     merged: Family<OfCall, Gauge>,
     up: Gauge<i64, AtomicI64>,
-    age: Gauge<f64, AtomicU64>,
+    left_out: Family<LeftOut, Counter>,
+    age: Family<OfCall, Gauge<f64, AtomicU64>>,
     lost: Counter,
     running: Gauge<i64, AtomicI64>,
 }
 
-/// A forwarded call under way. Dropped before its end, the client is gone.
+/// A call under way at the default. Dropped before its end, it was given up: its client is gone, or its deadline has passed.
 #[derive(Debug)]
 pub(super) struct Running {
     metrics: Metrics,
@@ -58,7 +66,8 @@ impl Default for Metrics {
             stale: Family::default(),
             merged: Family::default(),
             up: Gauge::default(),
-            age: Gauge::default(),
+            left_out: Family::default(),
+            age: Family::default(),
             lost: Counter::default(),
             running: Gauge::default(),
         }
@@ -79,15 +88,18 @@ impl Metrics {
         registry.register_with_unit("virtlet_proxy_forwarded_duration", help, Unit::Seconds, self.forwarded.clone());
         let help = "Answers with the container runtime's last good one in place of its own, by what was called";
         registry.register("virtlet_proxy_stale_answers", help, self.stale.clone());
-        let help = "Length of the last answer of both runtimes together, by what was called; kubelet takes 16 MiB";
+        let help = "Answers of both runtimes without the part of one of them, by what was called and whose";
+        registry.register("virtlet_proxy_parts_left_out", help, self.left_out.clone());
+        let help =
+            "Length of the last whole answer of both runtimes together, by what was called; kubelet takes 16 MiB";
         registry.register_with_unit("virtlet_proxy_merged", help, Unit::Bytes, self.merged.clone());
         let help = "1 if the container runtime can be asked, else 0";
         registry.register("virtlet_proxy_runtime_up", help, self.up.clone());
-        let help = "Age of the last good list that was answered last in place of the container runtime's own; 0 while its own are";
+        let help = "Age of the last good list that was answered last in place of the container runtime's own, by what was called; 0 while its own are";
         registry.register_with_unit("virtlet_proxy_last_good_age", help, Unit::Seconds, self.age.clone());
         let help = "Calls that the container runtime is answering";
         registry.register("virtlet_proxy_calls_running", help, self.running.clone());
-        let help = "How often the connection to the container runtime was lost";
+        let help = "How often the container runtime could not be asked any more: its connection was lost, or it answered nothing over it";
         registry.register("virtlet_proxy_connections_lost", help, self.lost.clone());
     }
 
@@ -104,12 +116,21 @@ impl Metrics {
     /// A last good answer of this age was given.
     pub(super) fn stale(&self, call: &'static str, age: std::time::Duration) {
         self.stale.get_or_create(&OfCall { call }).inc();
-        self.age.set(age.as_secs_f64());
+        self.age.get_or_create(&OfCall { call }).set(age.as_secs_f64());
     }
 
     /// The default's own answer was given.
-    pub(super) fn fresh(&self) {
-        self.age.set(0.0);
+    pub(super) fn fresh(&self, call: &'static str) {
+        self.age.get_or_create(&OfCall { call }).set(0.0);
+    }
+
+    /// An answer has nothing of this side.
+    pub(super) fn left_out(&self, call: &'static str, side: Side) {
+        let side = match side {
+            Side::Default => "container_runtime",
+            Side::Ours => "virtual_machines",
+        };
+        self.left_out.get_or_create(&LeftOut { call, side }).inc();
     }
 
     pub(super) fn merged(&self, call: &'static str, bytes: usize) {

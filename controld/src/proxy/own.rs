@@ -19,7 +19,8 @@ use tracing::Instrument as _;
 use super::ask::{self, Question};
 use crate::api::door::Door;
 
-/// How long the other side's part of an answer waits for ours, which is from memory but for a few that ask libvirt or tapmanager.
+/// How long the other side's part of an answer waits for ours, which is from memory but for a few that ask libvirt or tapmanager. Lists
+/// wait for both sides alike.
 const DEADLINE: Duration = Duration::from_secs(1);
 
 /// Our services. Clones share them.
@@ -44,13 +45,18 @@ impl Own {
 
     /// Our part of an answer, encoded.
     pub(super) async fn ask(&self, question: Question) -> Result<Bytes, Status> {
+        self.ask_within(DEADLINE, question).await
+    }
+
+    /// [`Self::ask`] with another deadline.
+    pub(super) async fn ask_within(&self, deadline: Duration, question: Question) -> Result<Bytes, Status> {
         let call = question.path.rsplit('/').next().unwrap_or_default();
         let asked = ask::one(self.0.clone(), question).in_current_span();
-        match timeout(DEADLINE, AbortOnDropHandle::new(tokio::spawn(asked))).await {
+        match timeout(deadline, AbortOnDropHandle::new(tokio::spawn(asked))).await {
             Ok(Ok(answer)) => answer.map(tonic::Response::into_inner),
             Ok(Err(bug)) => Err(Status::internal(format!("`{call}` ended in a bug: {}", Chain(&bug)))),
             Err(_elapsed) => {
-                let text = format!("`{call}` of virtual machines was not answered within {} s", DEADLINE.as_secs());
+                let text = format!("`{call}` of virtual machines was not answered within {} s", deadline.as_secs_f32());
                 Err(Status::deadline_exceeded(text))
             }
         }

@@ -3,6 +3,7 @@
 mod events;
 mod fake;
 mod keeper;
+mod lists;
 mod own;
 
 use std::time::{Duration, Instant};
@@ -253,7 +254,9 @@ async fn a_default_whose_lists_take_too_long_is_seen_late() {
     let node = Node::up().await;
     node.lists(&["a"]);
     assert_eq!(node.listed().await.expect("a list"), ["a"]);
-    node.default.replies("ListPodSandbox", Reply::Never);
+    let now = std::sync::Arc::new(tokio::sync::Notify::new());
+    let late = ListPodSandboxResponse { items: vec![sandbox("a"), sandbox("b")] }.encode_to_vec();
+    node.default.replies("ListPodSandbox", Reply::Late(late.into(), now.clone()));
     node.default.says("StopPodSandbox", &StopPodSandboxResponse {});
     assert_eq!(node.listed().await.expect("a list"), ["a"]);
     node.runtime().stop_pod_sandbox(StopPodSandboxRequest { pod_sandbox_id: "a".into() }).await.expect("it is there");
@@ -262,6 +265,13 @@ async fn a_default_whose_lists_take_too_long_is_seen_late() {
     }
     assert!(node.default.asked("ListPodSandbox").len() <= 6);
     assert!(node.front.0.backend.away().is_none(), "it answers `Version`");
+    let length = || node.front.0.lists.shown()[0].1.map(|(_, bytes)| bytes);
+    let before = length();
+    now.notify_waiters();
+    until(|| length() > before).await;
+    node.default.kill();
+    node.is_down().await;
+    assert_eq!(node.listed().await.expect("a list"), ["a", "b"], "the late one");
 }
 
 #[tokio::test]

@@ -14,7 +14,7 @@ use hyper_util::rt::{TokioExecutor, TokioIo};
 use prost::Message;
 use proto::cri::{RuntimeCondition, RuntimeHandler, RuntimeStatus, StatusResponse, VersionResponse};
 use tokio::net::UnixListener;
-use tokio::sync::watch;
+use tokio::sync::{Notify, watch};
 use tokio::task::{JoinHandle, JoinSet};
 use tonic::Status;
 use tonic::body::Body;
@@ -28,6 +28,8 @@ pub(super) enum Reply {
     Message(Bytes),
     Failed(Status),
     Never,
+    /// A message, when the test says so.
+    Late(Bytes, Arc<Notify>),
     /// Messages, and then an end.
     Stream(Vec<Bytes>, Status),
     /// Messages, and then none and no end.
@@ -163,6 +165,10 @@ impl Fake {
             Some(Reply::Message(message)) => frames::answer(vec![message]),
             Some(Reply::Failed(status)) => status.into_http(),
             Some(Reply::Never) => std::future::pending().await,
+            Some(Reply::Late(message, now)) => {
+                now.notified().await;
+                frames::answer(vec![message])
+            }
             Some(Reply::Stream(messages, end)) => {
                 let messages = messages.into_iter().map(|message| Ok(vec![message]));
                 let end = (end.code() != tonic::Code::Ok).then_some(Err(end));
