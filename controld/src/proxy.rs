@@ -18,6 +18,7 @@ mod ask;
 mod backend;
 mod calls;
 mod containers;
+mod descriptors;
 mod events;
 mod filesystems;
 mod frames;
@@ -33,6 +34,7 @@ mod saved;
 mod side;
 mod stats;
 mod status;
+mod unfit;
 mod uses;
 mod wire;
 
@@ -180,7 +182,7 @@ async fn answer(uses: &Uses, route: Route, parts: Parts, request: Read) -> Resul
             let streamed = matches!(route, Route::Stream(_));
             list(uses, kind, streamed, &parts, request).await
         }
-        Route::MetricDescriptors => node::metric_descriptors(uses).await,
+        Route::MetricDescriptors => descriptors::answer(uses).await,
         Route::Events => events::answer(uses, request.message).await,
         Route::PullImage => images::pull(uses, parts, request).await,
         Route::ImageStatus => images::status(uses, parts, request).await,
@@ -242,6 +244,8 @@ async fn list(uses: &Uses, kind: Kind, streamed: bool, parts: &Parts, request: R
             lists::filter::sides(kind, &request.message).map_err(|error| Status::invalid_argument(error.to_string()))?
         }
     };
-    let wanted = Wanted { kind, message: request.message, sides, metadata: metadata(parts, false), streamed };
+    let unfit = if kind == Kind::Metrics { descriptors::unfit(uses).await } else { unfit::Names::default() };
+    let metadata = metadata(parts, false);
+    let wanted = Wanted { kind, message: request.message, sides, metadata, streamed, unfit };
     Ok(uses.lists.answer(wanted).await)
 }

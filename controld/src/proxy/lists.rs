@@ -38,6 +38,7 @@ use super::metrics::Metrics;
 use super::own::Own;
 use super::side::Side;
 use super::stats::Looks;
+use super::unfit::{Names, fitting};
 use super::{calls, wire};
 
 #[cfg(test)]
@@ -58,6 +59,8 @@ pub(super) struct Wanted {
     /// For the default.
     pub(super) metadata: MetadataMap,
     pub(super) streamed: bool,
+    /// Metrics of ours that are left out.
+    pub(super) unfit: Names,
 }
 
 /// Makes lists. Clones share what is kept.
@@ -192,7 +195,7 @@ impl Lists {
             Err(status) if !wanted.kind.is_kept() => return Ok(self.left_out(wanted.kind, Side::Ours, &status)),
             listed => listed?,
         };
-        Ok(self.0.looks.checked(wanted.kind, listed).await)
+        Ok(self.0.looks.checked(wanted.kind, fitting(listed, &wanted.unfit)?).await)
     }
 
     async fn of_default(&self, wanted: &Wanted) -> Result<Bytes, Status> {

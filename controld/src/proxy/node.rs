@@ -5,10 +5,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use prost::Message as _;
-use proto::cri::{
-    CgroupDriver as Driver, ListMetricDescriptorsResponse, RuntimeConfigResponse, RuntimeHandler, StatusRequest,
-    StatusResponse,
-};
+use proto::cri::{CgroupDriver as Driver, RuntimeConfigResponse, RuntimeHandler, StatusRequest, StatusResponse};
 use tokio::time::timeout;
 use tonic::body::Body;
 use tonic::codegen::http::Response;
@@ -26,10 +23,9 @@ pub(super) const VERSION: &str = "/runtime.v1.RuntimeService/Version";
 const STATUS: &str = "/runtime.v1.RuntimeService/Status";
 const RUNTIME_CONFIG: &str = "/runtime.v1.RuntimeService/RuntimeConfig";
 const UPDATE_RUNTIME_CONFIG: &str = "/runtime.v1.RuntimeService/UpdateRuntimeConfig";
-const METRIC_DESCRIPTORS: &str = "/runtime.v1.RuntimeService/ListMetricDescriptors";
 
 /// Asks the default, for as long as a list may take.
-async fn ask_default(uses: &Uses, question: Question) -> Result<Bytes, Status> {
+pub(super) async fn ask_default(uses: &Uses, question: Question) -> Result<Bytes, Status> {
     let deadline = uses.backend.deadline();
     let call = question.path.rsplit('/').next().unwrap_or_default();
     match timeout(deadline, ask::one(uses.backend.clone(), question)).await {
@@ -188,67 +184,16 @@ fn shown(uses: &Uses, mut info: HashMap<String, String>) -> HashMap<String, Stri
     info
 }
 
-/// Of both, each name once. A metric of ours whose labels are not the default's is left out: its values would be read by the wrong names.
-pub(super) async fn metric_descriptors(uses: &Uses) -> Result<Response<Body>, Status> {
-    let theirs = ask_default(uses, Question::new(METRIC_DESCRIPTORS, Bytes::new()));
-    let (theirs, own) = tokio::join!(theirs, uses.own.ask(Question::new(METRIC_DESCRIPTORS, Bytes::new())));
-    let own = own?;
-    let Ok(theirs) = theirs else { return Ok(frames::answer(vec![own])) };
-    let own = ListMetricDescriptorsResponse::decode(own).map_err(|error| Status::internal(error.to_string()))?;
-    let known =
-        ListMetricDescriptorsResponse::decode(theirs.clone()).map_err(|error| Status::internal(error.to_string()))?;
-    Ok(frames::answer(vec![theirs, added(&known, own).encode_to_vec().into()]))
-}
-
-/// Of `own` what `known` has not.
-fn added(
-    known: &ListMetricDescriptorsResponse,
-    mut own: ListMetricDescriptorsResponse,
-) -> ListMetricDescriptorsResponse {
-    let known: BTreeMap<_, _> = known.descriptors.iter().map(|of| (of.name.as_str(), &of.label_keys)).collect();
-    own.descriptors.retain(|of| match known.get(of.name.as_str()) {
-        None => true,
-        Some(keys) => {
-            if **keys != of.label_keys {
-                tracing::warn!(metric = of.name, ours = ?of.label_keys, theirs = ?keys, "metric has other labels at the container runtime");
-            }
-            false
-        }
-    });
-    own
-}
-
 /// That the default serves a version of CRI that no kubelet speaks any more is not for us to say; that we do not is.
 pub(super) fn too_old() -> Response<Body> {
     Status::unimplemented("CRI v1alpha2 is not spoken here; use kubelet 1.26 or later").into_http()
 }
 
-/// Asks for the first connection's answers beside the calls.
+/// Keeps the `Version` that a new connection has answered, and tells of one that is another than before.
 pub(super) fn keep_version(uses: &Uses, version: &Bytes) {
     if !uses.saved.keep_version(version) {
         return;
     }
     let text = |field| wire::text(version, &[field]).unwrap_or_default();
     tracing::info!(name = text(2), version = text(3), "the container runtime's version");
-}
-
-#[cfg(test)]
-mod tests {
-    use proto::cri::MetricDescriptor;
-
-    use super::*;
-
-    #[test]
-    fn a_metric_of_both_is_described_once() {
-        let of = |name: &str, keys: &[&str]| MetricDescriptor {
-            name: name.into(),
-            help: "h".into(),
-            label_keys: keys.iter().map(|key| (*key).into()).collect(),
-        };
-        let known = ListMetricDescriptorsResponse { descriptors: vec![of("cpu", &["pod", "id"]), of("net", &["pod"])] };
-        let own = ListMetricDescriptorsResponse {
-            descriptors: vec![of("cpu", &["pod", "id"]), of("net", &["id"]), of("vm", &[])],
-        };
-        assert_eq!(added(&known, own).descriptors, [of("vm", &[])]);
-    }
 }

@@ -1,8 +1,8 @@
-//! What the default has said once and kubelet asks for whether or not it is there: `Version` and `RuntimeConfig`, also over our restart; `Status`
-//! and `ImageFsInfo`, as long as we run.
+//! What the default has said once and kubelet asks for whether or not it is there: `Version`, `RuntimeConfig` and `ListMetricDescriptors`,
+//! also over our restart; `Status` and `ImageFsInfo`, as long as we run.
 //!
-//! The file is replaced as a whole and written without a flush: both answers come again with each connection. One that cannot be read,
-//! or is of another endpoint, is as none.
+//! The file is replaced as a whole and written without a flush: its answers come again. One that cannot be read, or is of another
+//! endpoint, is as none.
 
 use std::path::PathBuf;
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -16,6 +16,8 @@ use serde::{Deserialize, Serialize};
 
 /// Of the file.
 const FORMAT: u32 = 1;
+/// Bytes of descriptors that are saved: the file is read up to 64 KiB, and a default has a few thousand.
+const MOST_DESCRIPTORS: usize = 32 << 10;
 
 #[derive(Debug, PartialEq, Eq, Serialize, Deserialize)]
 struct File {
@@ -24,6 +26,8 @@ struct File {
     /// Answers of the default, encoded, in base64.
     cri_version: Option<String>,
     runtime_config: Option<String>,
+    /// A file of before has none.
+    metric_descriptors: Option<String>,
 }
 
 /// The last answers.
@@ -38,6 +42,7 @@ pub(super) struct Saved {
 struct Answers {
     version: Option<Bytes>,
     runtime_config: Option<Bytes>,
+    descriptors: Option<Bytes>,
     status: Option<(Bytes, Instant)>,
     image_fs_info: Option<Bytes>,
 }
@@ -54,6 +59,7 @@ impl Saved {
         let answers = Answers {
             version: read(file.as_ref().and_then(|file| file.cri_version.as_ref())),
             runtime_config: read(file.as_ref().and_then(|file| file.runtime_config.as_ref())),
+            descriptors: read(file.as_ref().and_then(|file| file.metric_descriptors.as_ref())),
             ..Answers::default()
         };
         Self { path, endpoint, answers: Mutex::new(answers) }
@@ -65,6 +71,10 @@ impl Saved {
 
     pub(super) fn runtime_config(&self) -> Option<Bytes> {
         self.answers().runtime_config.clone()
+    }
+
+    pub(super) fn descriptors(&self) -> Option<Bytes> {
+        self.answers().descriptors.clone()
     }
 
     pub(super) fn status(&self) -> Option<(Bytes, Instant)> {
@@ -83,6 +93,11 @@ impl Saved {
     /// Whether it is another than before.
     pub(super) fn keep_runtime_config(&self, answer: &Bytes) -> bool {
         self.keep(|answers| answers.runtime_config.replace(answer.clone()), answer)
+    }
+
+    /// Whether it is another than before.
+    pub(super) fn keep_descriptors(&self, answer: &Bytes) -> bool {
+        self.keep(|answers| answers.descriptors.replace(answer.clone()), answer)
     }
 
     pub(super) fn keep_status(&self, answer: Bytes) {
@@ -104,8 +119,9 @@ impl Saved {
             endpoint: self.endpoint.clone(),
             cri_version: text(&answers.version),
             runtime_config: text(&answers.runtime_config),
+            metric_descriptors: text(&answers.descriptors.clone().filter(|answer| answer.len() <= MOST_DESCRIPTORS)),
         };
-        // A few hundred bytes, when the runtime is another one.
+        // A few thousand bytes, when the runtime is another one.
         if let Err(error) = small_file::write_unflushed(&self.path, &file) {
             tracing::warn!(error = %Chain(&error), "last answers of the container runtime not saved");
         }
@@ -131,10 +147,17 @@ mod tests {
         assert!(saved.keep_version(&answer), "another than none");
         assert!(!saved.keep_version(&answer));
         assert!(saved.keep_runtime_config(&Bytes::new()));
+        saved.keep_descriptors(&answer);
         saved.keep_status(answer.clone());
         let again = open("unix:///a");
-        assert_eq!((again.version(), again.runtime_config()), (Some(answer), Some(Bytes::new())));
+        assert_eq!((again.version(), again.runtime_config()), (Some(answer.clone()), Some(Bytes::new())));
+        assert_eq!(again.descriptors(), again.version());
         assert!(again.status().is_none(), "of a moment");
+        again.keep_descriptors(&Bytes::from(vec![0; 64 << 10]));
+        assert_eq!((open("unix:///a").version(), open("unix:///a").descriptors()), (again.version(), None), "too long");
+        let before = r#"{"version":1,"endpoint":"unix:///a","cri_version":"","runtime_config":null}"#;
+        std::fs::write(dir.path().join("proxy.json"), before).expect("written");
+        assert_eq!((open("unix:///a").version(), open("unix:///a").descriptors()), (Some(Bytes::new()), None));
         assert_eq!(open("unix:///b").version(), None);
         for damaged in [
             "{",

@@ -16,6 +16,7 @@ use super::metrics::Metrics;
 use super::own::Own;
 use super::saved::Saved;
 use super::status::Trouble;
+use super::unfit::Names;
 use crate::config::CgroupDriver;
 
 /// What calls use.
@@ -36,6 +37,8 @@ pub(super) struct State {
     /// What kubelet was to manage cgroups with by our configuration, if that says so.
     driver: Option<CgroupDriver>,
     clashes: Mutex<Clashes>,
+    /// Metrics of ours that the default has with other labels; `None` until it is known.
+    unfit: Mutex<Option<Names>>,
 }
 
 #[derive(Debug, Default)]
@@ -47,7 +50,17 @@ struct Clashes {
 
 impl State {
     pub(super) fn new(driver: Option<CgroupDriver>) -> Self {
-        Self { driver, clashes: Mutex::default() }
+        Self { driver, clashes: Mutex::default(), unfit: Mutex::default() }
+    }
+
+    /// Metrics of ours that are left out, if that is known.
+    pub(super) fn unfit(&self) -> Option<Names> {
+        self.unfit.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    /// These are left out from now on.
+    pub(super) fn keep_unfit(&self, names: Names) {
+        *self.unfit.lock().unwrap_or_else(PoisonError::into_inner) = Some(names);
     }
 
     /// The default's Status has these handlers, and we have those.

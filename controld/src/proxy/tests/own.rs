@@ -19,6 +19,8 @@ pub(super) struct Has {
     pub(super) containers: Vec<Container>,
     pub(super) images: Vec<Image>,
     pub(super) stats: Vec<ContainerStats>,
+    pub(super) descriptors: Vec<MetricDescriptor>,
+    pub(super) metrics: Vec<PodSandboxMetrics>,
     pub(super) conditions: Vec<RuntimeCondition>,
     /// Calls, by what they were about.
     pub(super) asked: Vec<String>,
@@ -79,6 +81,22 @@ impl RuntimeService for OwnSide {
     ) -> Answer<ListContainerStatsResponse> {
         self.trouble().await;
         Ok(Response::new(ListContainerStatsResponse { stats: self.has().stats.clone() }))
+    }
+
+    async fn list_metric_descriptors(
+        &self,
+        _request: Request<ListMetricDescriptorsRequest>,
+    ) -> Answer<ListMetricDescriptorsResponse> {
+        self.trouble().await;
+        Ok(Response::new(ListMetricDescriptorsResponse { descriptors: self.has().descriptors.clone() }))
+    }
+
+    async fn list_pod_sandbox_metrics(
+        &self,
+        _request: Request<ListPodSandboxMetricsRequest>,
+    ) -> Answer<ListPodSandboxMetricsResponse> {
+        self.trouble().await;
+        Ok(Response::new(ListPodSandboxMetricsResponse { pod_metrics: self.has().metrics.clone() }))
     }
 
     async fn run_pod_sandbox(&self, request: Request<RunPodSandboxRequest>) -> Answer<RunPodSandboxResponse> {
