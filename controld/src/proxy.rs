@@ -89,8 +89,9 @@ impl Proxy {
     #[must_use]
     pub fn open(config: &Config, door: &Door, us: u32) -> Option<Self> {
         let endpoint = config.proxy.runtime_endpoint.as_ref()?;
-        let backend = Backend::new(endpoint.path().to_owned(), us, config.proxy.list_deadline);
-        let (own, metrics) = (Own::new(door.clone()), Metrics::default());
+        let metrics = Metrics::default();
+        let backend = Backend::new(endpoint.path().to_owned(), us, config.proxy.list_deadline, metrics.clone());
+        let own = Own::new(door.clone());
         let uses = Uses {
             lists: Lists::new(backend.clone(), own.clone(), metrics.clone()),
             keys: Keys::new(config),

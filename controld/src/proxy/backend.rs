@@ -2,9 +2,11 @@
 //!
 //! [`keeper`] makes the connection and makes it anew; [`reach`] says whether the default can be asked, and calls are refused at once while
 //! it cannot. A call is a clone of hyper's sender and no lock is held over it. How much of an answer is in memory is bounded by the windows
-//! of flow control: an answer that nobody takes holds up itself and not the connection.
+//! of flow control: an answer that nobody takes holds up itself and not the connection. Every call is measured: one that is asked by the
+//! service that this is, here ([`measured`]); one that is passed on, by the relay, which watches for its end in any case.
 
 mod keeper;
+pub(super) mod measured;
 pub(super) mod reach;
 
 use std::fmt;
@@ -23,7 +25,8 @@ use tonic::codegen::http::{Request, Response};
 use tower::Service;
 
 use self::reach::{Away, Reach};
-use super::frames;
+use super::metrics::Metrics;
+use super::{calls, frames};
 
 pub(super) use self::keeper::{Greeted, Pace, keep};
 
@@ -35,6 +38,7 @@ struct Shared {
     socket: PathBuf,
     /// Our own process.
     us: u32,
+    metrics: Metrics,
     sender: Mutex<Option<SendRequest<Body>>>,
     reach: Mutex<Reach>,
     /// Something was not answered in time.
@@ -53,11 +57,12 @@ impl fmt::Debug for Backend {
 
 impl Backend {
     /// The runtime at `socket`, which [`keep`] connects to unless process `us` listens there. Lists have `deadline`.
-    pub(super) fn new(socket: PathBuf, us: u32, deadline: Duration) -> Self {
+    pub(super) fn new(socket: PathBuf, us: u32, deadline: Duration, metrics: Metrics) -> Self {
         let reach = Mutex::new(Reach::new(deadline, Instant::now()));
         Self(Arc::new(Shared {
             socket,
             us,
+            metrics,
             sender: Mutex::default(),
             reach,
             doubted: Notify::new(),
@@ -138,6 +143,18 @@ impl Backend {
         connected.ok_or_else(|| self.broken(&"its connection has just ended"))
     }
 
+    /// Sends a call that whoever sends it measures.
+    pub(super) fn pass(&self, request: Request<Body>) -> BoxFuture<'static, Result<Response<Body>, Status>> {
+        let backend = self.clone();
+        let sender = backend.begin();
+        Box::pin(async move {
+            send(sender?, request).await.map_err(|failure| match failure {
+                Failure::Broken(error) => backend.broken(&Chain(&error)),
+                Failure::Rubbish(status) => status,
+            })
+        })
+    }
+
     fn broken(&self, why: &dyn fmt::Display) -> Status {
         Status::unavailable(format!("container runtime at `{}` went away: {why}", self.0.socket.display()))
     }
@@ -153,13 +170,16 @@ impl Service<Request<Body>> for Backend {
     }
 
     fn call(&mut self, request: Request<Body>) -> Self::Future {
-        let backend = self.clone();
-        let sender = backend.begin();
+        let running = self.0.metrics.begin(calls::name(request.uri().path()));
+        let answer = self.pass(request);
         Box::pin(async move {
-            send(sender?, request).await.map_err(|failure| match failure {
-                Failure::Broken(error) => backend.broken(&Chain(&error)),
-                Failure::Rubbish(status) => status,
-            })
+            match answer.await {
+                Ok(answer) => Ok(measured::measured(answer, running)),
+                Err(status) => {
+                    running.end(status.code());
+                    Err(status)
+                }
+            }
         })
     }
 }

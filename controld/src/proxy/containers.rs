@@ -229,11 +229,8 @@ pub(super) async fn inspected(
     path: &'static str,
     request: &Read,
 ) -> Result<Response1, Status> {
-    let running = uses.metrics.begin(uses.call(parts));
     let question = Question { path, message: request.message.clone(), metadata: metadata(parts, true) };
-    let answered = ask::one(uses.backend.clone(), question).await;
-    running.end(answered.as_ref().map_or_else(Status::code, |_| Code::Ok));
-    answered
+    ask::one(uses.backend.clone(), question).await
 }
 
 /// An answer of one message.

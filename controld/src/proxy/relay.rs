@@ -10,11 +10,11 @@ use bytes::Bytes;
 use hyper::body::{Body as HttpBody, Frame, SizeHint};
 use tonic::body::Body;
 use tonic::codegen::http::request::Parts;
-use tonic::codegen::http::{HeaderMap, Method, Request, Response, Uri, Version};
+use tonic::codegen::http::{Method, Request, Response, Uri, Version};
 use tonic::{Code, Status};
-use tower::Service as _;
 
 use super::backend::Backend;
+use super::backend::measured::code;
 use super::frames;
 use super::metrics::{Metrics, Running};
 
@@ -31,7 +31,7 @@ pub(super) async fn forward(
         Ok(request) => request,
         Err(status) => return ended(running, status),
     };
-    match backend.clone().call(request).await {
+    match backend.pass(request).await {
         Err(status) => ended(running, status),
         Ok(response) => match code(response.headers()) {
             // All that there is stands in the headers.
@@ -58,10 +58,6 @@ fn request(parts: Parts, body: Body) -> Result<Request<Body>, Status> {
     (*request.method_mut(), *request.version_mut()) = (Method::POST, Version::HTTP_2);
     (*request.uri_mut(), *request.headers_mut()) = (uri, parts.headers);
     Ok(request)
-}
-
-fn code(headers: &HeaderMap) -> Option<Code> {
-    headers.get("grpc-status").map(|status| Code::from_bytes(status.as_bytes()))
 }
 
 /// The body of an answer.

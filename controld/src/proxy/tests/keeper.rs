@@ -20,7 +20,7 @@ impl Greeted for Told {
 async fn the_directory_of_the_socket_tells_of_a_runtime_that_has_come() {
     let dir = tempfile::tempdir().expect("a directory");
     let default = Fake::new(dir.path().join("runtime.sock"));
-    let backend = Backend::new(default.socket.clone(), 0, DEADLINE);
+    let backend = Backend::new(default.socket.clone(), 0, DEADLINE, Metrics::default());
     let (told, mut connected) = tokio::sync::mpsc::unbounded_channel();
     let pace = Pace { first: LONG * 60, longest: LONG * 60 };
     let keeper = tokio::spawn(backend::keep(backend.clone(), Told(told), Watcher::start(), pace));
@@ -40,7 +40,7 @@ async fn our_own_socket_is_never_the_default() {
     let dir = tempfile::tempdir().expect("a directory");
     let default = Fake::new(dir.path().join("cri.sock"));
     default.start();
-    let backend = Backend::new(default.socket.clone(), std::process::id(), DEADLINE);
+    let backend = Backend::new(default.socket.clone(), std::process::id(), DEADLINE, Metrics::default());
     let (told, _connected) = tokio::sync::mpsc::unbounded_channel();
     let keeper = tokio::spawn(backend::keep(backend.clone(), Told(told), Watcher::start(), Pace::default()));
     until(|| backend.away().is_some_and(|away| away.why.contains("controld's own"))).await;

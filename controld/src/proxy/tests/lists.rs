@@ -84,6 +84,36 @@ async fn one_list_more_than_may_be_under_way_waits_for_its_turn() {
     }
 }
 
+/// Also by calls that are not passed on as they come.
+#[tokio::test]
+async fn whatever_the_default_is_asked_is_measured() {
+    let node = Node::up().await;
+    node.lists(&["a"]);
+    node.listed().await.expect("a list");
+    node.runtime().version(VersionRequest::default()).await.expect("answered");
+    node.default.replies("GetContainerEvents", Reply::Open(vec![Bytes::new()]));
+    let mut events = node.runtime().get_container_events(GetEventsRequest {}).await.expect("a stream").into_inner();
+    for _ in 0..2 {
+        events.message().await.expect("an event");
+    }
+    // Beside what a new connection is asked.
+    until(|| figure(&node, "virtlet_proxy_calls_running ") == Some(1.0)).await;
+    drop(events);
+    until(|| figure(&node, "virtlet_proxy_calls_running ") == Some(0.0)).await;
+    node.runtime().stop_pod_sandbox(StopPodSandboxRequest { pod_sandbox_id: "a".into() }).await.expect_err("unknown");
+    for (call, code) in [
+        ("ListPodSandbox", "OK"),
+        ("Version", "OK"),
+        ("Status", "OK"),
+        ("RuntimeConfig", "Unimplemented"),
+        ("StopPodSandbox", "Unimplemented"),
+        ("GetContainerEvents", "Canceled"),
+    ] {
+        let line = format!("virtlet_proxy_forwarded_duration_seconds_count{{call=\"{call}\",code=\"{code}\"}}");
+        until(|| figure(&node, &line) == Some(1.0)).await;
+    }
+}
+
 #[tokio::test]
 async fn the_length_is_that_of_whole_lists_of_both() {
     let node = Node::up().await;
