@@ -61,6 +61,24 @@ async fn that_the_default_has_no_such_usage_is_passed_on() {
     assert!(figure(&node, left_out) >= Some(1.0), "{}", scraped(&node));
 }
 
+/// Ours is of libvirt, and not from memory.
+#[tokio::test]
+async fn usage_of_ours_is_waited_for_as_long_as_that_of_the_default() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let (default, own, (door, opener)) = (Fake::new(dir.path().join("x.sock")), OwnSide::default(), door::shut("1"));
+    opener.open(own.routes());
+    own.has().hangs = true;
+    let mut config = Config { state_dir: dir.path().to_owned(), ..Config::default() };
+    let endpoint = format!("unix://{}", default.socket.display());
+    config.proxy.runtime_endpoint = Some(endpoint.try_into().expect("an endpoint"));
+    config.proxy.list_deadline = LONG;
+    let proxy = Proxy::open(&config, &door, 0).expect("configured");
+    let mut runtime = RuntimeServiceClient::with_origin(proxy.front(), Uri::from_static("http://localhost"));
+    let listed = runtime.list_container_stats(ListContainerStatsRequest::default());
+    let listed = tokio::time::timeout(Duration::from_secs(2), listed).await;
+    assert!(listed.is_err(), "given up: {listed:?}");
+}
+
 #[tokio::test]
 async fn one_list_more_than_may_be_under_way_waits_for_its_turn() {
     let node = Node::up().await;
