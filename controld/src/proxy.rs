@@ -29,6 +29,7 @@ mod lists;
 pub mod metrics;
 mod node;
 mod own;
+mod pods;
 mod relay;
 mod saved;
 mod side;

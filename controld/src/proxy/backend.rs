@@ -19,6 +19,7 @@ use common::Chain;
 use futures_util::future::BoxFuture;
 use hyper::client::conn::http2::SendRequest;
 use tokio::sync::{Notify, watch};
+use tokio::time::timeout;
 use tonic::Status;
 use tonic::body::Body;
 use tonic::codegen::http::{Request, Response};
@@ -129,6 +130,20 @@ impl Backend {
 
     fn reach(&self) -> MutexGuard<'_, Reach> {
         self.0.reach.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// What it says to `call` within the deadline of lists. Else the keeper asks whether it says anything.
+    pub(super) async fn within_deadline<T>(
+        &self,
+        call: &str,
+        answer: impl Future<Output = Result<T, Status>>,
+    ) -> Result<T, Status> {
+        let deadline = self.deadline();
+        timeout(deadline, answer).await.unwrap_or_else(|_elapsed| {
+            self.doubt();
+            let text = format!("the container runtime did not answer `{call}` within {} s", deadline.as_secs_f32());
+            Err(Status::deadline_exceeded(text))
+        })
     }
 
     fn sender(&self) -> MutexGuard<'_, Option<SendRequest<Body>>> {

@@ -130,7 +130,7 @@ async fn create_there(uses: &Uses, parts: &Parts, request: Read) -> Result<Respo
             Ok(answered(answer))
         }
         // It may have been asked for with the id of an image of ours.
-        Err(status) if status.code() != Code::Unavailable && have(uses, &image.id).await => {
+        Err(status) if status.code() != Code::Unavailable && is_here_alone(uses, &image.id).await => {
             let text = format!(
                 "image `{}` is here for virtual machines alone, and the pod's sandbox is of the container runtime; pull it for \
                  containers (imagePullPolicy Always), or set the pod's runtimeClassName",
@@ -157,7 +157,7 @@ async fn create_here(uses: &Uses, parts: Parts, request: Read) -> Result<Respons
         }
         return Ok(uses.own.call(plain(parts, frames::request(create.encode_to_vec().into())?)).await);
     }
-    if !there(uses, &image.id).await {
+    if !there(uses, &image.id).await.unwrap_or_default() {
         return Ok(response);
     }
     let text = format!(
@@ -200,11 +200,17 @@ pub(super) async fn have(uses: &Uses, image: &str) -> bool {
     found.is_ok_and(|found| wire::is_there(&found, &[1]).unwrap_or_default())
 }
 
+/// Whether our store has an image that the default lacks. A default with one of that name has failed for another reason, in words that
+/// kubelet may read.
+async fn is_here_alone(uses: &Uses, image: &str) -> bool {
+    have(uses, image).await && matches!(there(uses, image).await, Ok(false))
+}
+
 /// Whether the default has it.
-async fn there(uses: &Uses, image: &str) -> bool {
+pub(super) async fn there(uses: &Uses, image: &str) -> Result<bool, Status> {
     let asked = ask::one(uses.backend.clone(), question(image));
-    let found = tokio::time::timeout(uses.backend.deadline(), asked).await;
-    found.is_ok_and(|found| found.is_ok_and(|found| wire::is_there(found.get_ref(), &[1]).unwrap_or_default()))
+    let found = uses.backend.within_deadline("ImageStatus", asked).await?;
+    wire::is_there(found.get_ref(), &[1]).map_err(|error| Status::internal(error.to_string()))
 }
 
 /// Something is removed by its id; the default's list has it no more.

@@ -7,25 +7,29 @@
 //! | `RemoveImage` | both remove it |
 //! | `ListImages` | both list it ([`sides`]) |
 //!
+//! A side that does not answer is not one that has nothing: kubelet pulls what it is told is not there, and what the default has once
+//! pulled is its own from then on. So the default is waited for within the deadline of lists, ours within that of common answers, and
+//! what they then have not said is an error.
+//!
 //! `ImageFsInfo` is [`super::filesystems`].
 
-use prost::Message as _;
-use proto::cri::{ListPodSandboxRequest, ListPodSandboxResponse};
-use tonic::Status;
+use tokio_util::task::AbortOnDropHandle;
 use tonic::body::Body;
 use tonic::codegen::http::Response;
 use tonic::codegen::http::request::Parts;
+use tonic::{Code, Status};
+use tracing::Instrument as _;
 
 use super::ask::Question;
-use super::containers::{answered, inspected};
+use super::containers::{answered, inspected, there};
 use super::frames::{self, Read};
-use super::keys::ImageKeys;
+use super::keys::{ImageKeys, shown};
 use super::kind::Kind;
 use super::lists::filter::Sides;
-use super::relay;
 use super::side::Side;
 use super::uses::{Uses, plain};
 use super::wire::{self, Malformed};
+use super::{pods, relay};
 
 const STATUS: &str = "/runtime.v1.ImageService/ImageStatus";
 const REMOVE: &str = "/runtime.v1.ImageService/RemoveImage";
@@ -40,7 +44,7 @@ pub(super) async fn pull(uses: &Uses, parts: Parts, request: Read) -> Result<Res
     let keys = ImageKeys::of_pull(&request.message).map_err(malformed)?;
     let side = match uses.keys.image(&keys)? {
         Some(side) => side,
-        None => of_pod(uses, wire::text(&request.message, &[3, 1, 2]).map_err(malformed)?).await,
+        None => pods::side(uses, wire::text(&request.message, &[3, 1, 2]).map_err(malformed)?).await?,
     };
     match side {
         Side::Ours => Ok(uses.own.call(plain(parts, request.body())).await),
@@ -48,18 +52,6 @@ pub(super) async fn pull(uses: &Uses, parts: Parts, request: Read) -> Result<Res
             Ok(relay::forward(&uses.backend, &uses.metrics, uses.call(&parts), parts, request.body()).await)
         }
     }
-}
-
-/// Whose sandbox the pod with this uid has: kubelet runs the sandbox before it pulls.
-async fn of_pod(uses: &Uses, uid: &str) -> Side {
-    if uid.is_empty() {
-        return Side::Default;
-    }
-    let all = ListPodSandboxRequest::default().encode_to_vec().into();
-    let listed = uses.own.ask(Question::new(Kind::Sandboxes.path(), all)).await;
-    let listed = listed.ok().and_then(|listed| ListPodSandboxResponse::decode(listed).ok()).unwrap_or_default();
-    let mut pods = listed.items.iter().filter_map(|sandbox| sandbox.metadata.as_ref());
-    if pods.any(|pod| pod.uid == uid) { Side::Ours } else { Side::Default }
 }
 
 pub(super) async fn status(uses: &Uses, parts: Parts, request: Read) -> Result<Response<Body>, Status> {
@@ -72,16 +64,22 @@ pub(super) async fn status(uses: &Uses, parts: Parts, request: Read) -> Result<R
         }
         None => {}
     }
-    let theirs = inspected(uses, &parts, STATUS, &request).await;
+    let (own, question) = (uses.own.clone(), Question::new(STATUS, request.message.clone()));
+    let own = AbortOnDropHandle::new(tokio::spawn(async move { own.ask(question).await }.in_current_span()));
+    let theirs = inspected(uses, &parts, STATUS, &request);
+    let theirs = uses.backend.within_deadline(uses.call(&parts), theirs).await;
     if let Ok(answer) = &theirs
         && has_image(answer.get_ref())
     {
+        // Which does not wait for ours.
         return theirs.map(answered);
     }
-    let own = uses.own.ask(Question::new(STATUS, request.message)).await;
+    let own = own.await.unwrap_or_else(|bug| Err(Status::internal(format!("`ImageStatus` ended in a bug: {bug}"))));
     match (theirs, own) {
         // A default that is away may have one of that name. No container is made of ours meanwhile, as it is away for that as well.
         (_, Ok(own)) if has_image(&own) => Ok(frames::answer(vec![own])),
+        // Ours may have it.
+        (Ok(_), Err(failed)) => Err(failed),
         (theirs, _) => theirs.map(answered),
     }
 }
@@ -90,26 +88,40 @@ fn has_image(status: &[u8]) -> bool {
     wire::is_there(status, &[1]).unwrap_or_default()
 }
 
-/// Each side that has it removes it: one that has not says that all is well.
+/// Each side that has it removes it: one that has not says that all is well. Where ours cannot be asked, the default's word counts for
+/// what it had, so that its images are collected whatever machines do.
 pub(super) async fn remove(uses: &Uses, parts: Parts, request: Read) -> Result<Response<Body>, Status> {
     let keys = ImageKeys::read(&request.message, &[1]).map_err(malformed)?;
     let side = uses.keys.image(&keys)?;
     if side == Some(Side::Ours) {
         return Ok(uses.own.call(plain(parts, request.body())).await);
     }
-    let theirs = inspected(uses, &parts, REMOVE, &request);
-    let answer = if side.is_none() {
-        let ours = uses.own.call(plain(parts.clone(), request.body()));
-        let (theirs, ours) = tokio::join!(theirs, ours);
-        match Status::from_header_map(ours.headers()) {
-            Some(failed) if failed.code() != tonic::Code::Ok && theirs.is_ok() => Err(failed),
-            _ => theirs,
+    let is_known = async || side.is_some() || there(uses, keys.name).await.unwrap_or_default();
+    let theirs = async {
+        let had = is_known().await;
+        let answer = inspected(uses, &parts, REMOVE, &request).await?;
+        uses.lists.removed(Kind::Images, keys.name);
+        Ok((answered(answer), had))
+    };
+    let ours = async {
+        if side.is_some() {
+            return Ok(());
         }
-    } else {
-        theirs.await
-    }?;
-    uses.lists.removed(Kind::Images, keys.name);
-    Ok(answered(answer))
+        uses.own.ask(Question::new(REMOVE, request.message.clone())).await.map(drop)
+    };
+    match tokio::join!(theirs, ours) {
+        (Ok((answer, true)), Err(failed)) if is_no_answer(&failed) => {
+            tracing::debug!(image = shown(keys.name), error = %failed, "image removed at the container runtime alone");
+            Ok(answer)
+        }
+        (Ok(_), Err(failed)) => Err(failed),
+        (theirs, _) => theirs.map(|(answer, _)| answer),
+    }
+}
+
+/// Whether a side could not be asked, and has not refused.
+fn is_no_answer(status: &Status) -> bool {
+    matches!(status.code(), Code::Unavailable | Code::DeadlineExceeded | Code::Internal)
 }
 
 fn malformed(error: Malformed) -> Status {

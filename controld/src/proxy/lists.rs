@@ -11,6 +11,7 @@
 pub(super) mod filter;
 pub(super) mod last_good;
 mod lengths;
+mod look;
 mod pieces;
 
 use std::sync::atomic::{AtomicBool, Ordering};

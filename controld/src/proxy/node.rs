@@ -6,13 +6,13 @@ use std::time::Duration;
 use bytes::Bytes;
 use prost::Message as _;
 use proto::cri::{CgroupDriver as Driver, RuntimeConfigResponse, RuntimeHandler, StatusRequest, StatusResponse};
-use tokio::time::timeout;
 use tonic::body::Body;
 use tonic::codegen::http::Response;
 use tonic::codegen::http::request::Parts;
 use tonic::{Code, Status};
 
 use super::ask::{self, Question};
+use super::calls;
 use super::frames::{self, Read};
 use super::status::{self, Missing, Trouble};
 use super::uses::{Uses, metadata, plain};
@@ -26,16 +26,9 @@ const UPDATE_RUNTIME_CONFIG: &str = "/runtime.v1.RuntimeService/UpdateRuntimeCon
 
 /// Asks the default, for as long as a list may take.
 pub(super) async fn ask_default(uses: &Uses, question: Question) -> Result<Bytes, Status> {
-    let deadline = uses.backend.deadline();
-    let call = question.path.rsplit('/').next().unwrap_or_default();
-    match timeout(deadline, ask::one(uses.backend.clone(), question)).await {
-        Ok(answer) => answer.map(tonic::Response::into_inner),
-        Err(_elapsed) => {
-            uses.backend.doubt();
-            let text = format!("the container runtime did not answer `{call}` within {} s", deadline.as_secs_f32());
-            Err(Status::deadline_exceeded(text))
-        }
-    }
+    let call = calls::name(question.path);
+    let answer = uses.backend.within_deadline(call, ask::one(uses.backend.clone(), question)).await;
+    answer.map(tonic::Response::into_inner)
 }
 
 /// The default's, so that containers keep the name of their runtime in pods' status.

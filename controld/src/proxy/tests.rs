@@ -3,6 +3,7 @@
 mod descriptors;
 mod events;
 mod fake;
+mod image_calls;
 mod keeper;
 mod lists;
 mod own;
