@@ -1,13 +1,17 @@
 //! The default: one connection to its socket, over which all calls go, and what is known of it.
 //!
 //! [`keeper`] makes the connection and makes it anew; [`reach`] says whether the default can be asked, and calls are refused at once while
-//! it cannot. A call is a clone of hyper's sender and no lock is held over it. How much of an answer is in memory is bounded by the windows
-//! of flow control: an answer that nobody takes holds up itself and not the connection. Every call is measured: one that is asked by the
-//! service that this is, here ([`measured`]); one that is passed on, by the relay, which watches for its end in any case.
+//! it cannot. Those that are under way when it falls silent end as well, but for a few ([`calls::outlasts_silence`]): their clients would
+//! wait for minutes. A call is a clone of hyper's sender and no lock is held over it. How much of an answer is in memory is bounded by the
+//! windows of flow control: an answer that nobody takes holds up itself. So many of them as fill the connection's window hold up
+//! the others, and each of those has a client that does not read (`keeper`'s windows: 128). Every call is measured: one that
+//! is asked by the service that this is, here ([`measured`]); one that is passed on, by the relay, which watches for its end in any case.
 
 mod keeper;
 pub(super) mod measured;
 pub(super) mod reach;
+mod until_silent;
+mod watched;
 
 use std::fmt;
 use std::path::{Path, PathBuf};
@@ -26,6 +30,8 @@ use tonic::codegen::http::{Request, Response};
 use tower::Service;
 
 use self::reach::{Away, Reach};
+use self::until_silent::UntilSilent;
+use self::watched::Watched;
 use super::metrics::Metrics;
 use super::{calls, frames};
 
@@ -41,7 +47,7 @@ struct Shared {
     us: u32,
     metrics: Metrics,
     sender: Mutex<Option<SendRequest<Body>>>,
-    reach: Mutex<Reach>,
+    reach: Watched,
     /// Something was not answered in time.
     doubted: Notify,
     /// Connections so far.
@@ -52,14 +58,14 @@ struct Shared {
 
 impl fmt::Debug for Backend {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Backend").field("socket", &self.0.socket).field("reach", &*self.reach()).finish_non_exhaustive()
+        f.debug_struct("Backend").field("socket", &self.0.socket).field("reach", self.reach()).finish_non_exhaustive()
     }
 }
 
 impl Backend {
     /// The runtime at `socket`, which [`keep`] connects to unless process `us` listens there. Lists have `deadline`.
     pub(super) fn new(socket: PathBuf, us: u32, deadline: Duration, metrics: Metrics) -> Self {
-        let reach = Mutex::new(Reach::new(deadline, Instant::now()));
+        let reach = Watched::new(Reach::new(deadline, Instant::now()));
         Self(Arc::new(Shared {
             socket,
             us,
@@ -128,8 +134,14 @@ impl Backend {
         self.0.doubted.notify_one();
     }
 
-    fn reach(&self) -> MutexGuard<'_, Reach> {
-        self.0.reach.lock().unwrap_or_else(PoisonError::into_inner)
+    fn reach(&self) -> &Watched {
+        &self.0.reach
+    }
+
+    /// What a call that is under way is told when it falls silent.
+    fn silence(&self) -> BoxFuture<'static, Status> {
+        let (backend, silence) = (self.clone(), self.reach().silence());
+        Box::pin(async move { backend.unavailable(&silence.await) })
     }
 
     /// What it says to `call` within the deadline of lists. Else the keeper asks whether it says anything.
@@ -163,10 +175,20 @@ impl Backend {
         let backend = self.clone();
         let sender = backend.begin();
         Box::pin(async move {
-            send(sender?, request).await.map_err(|failure| match failure {
-                Failure::Broken(error) => backend.broken(&Chain(&error)),
-                Failure::Rubbish(status) => status,
-            })
+            let sender = sender?;
+            let silence = (!calls::outlasts_silence(request.uri().path())).then(|| backend.silence());
+            let sent = async {
+                send(sender, request).await.map_err(|failure| match failure {
+                    Failure::Broken(error) => backend.broken(&Chain(&error)),
+                    Failure::Rubbish(status) => status,
+                })
+            };
+            let Some(mut silence) = silence else { return sent.await };
+            tokio::select! {
+                biased;
+                answer = sent => Ok(answer?.map(|body| Body::new(UntilSilent::new(body, silence)))),
+                status = &mut silence => Err(status),
+            }
         })
     }
 

@@ -106,6 +106,17 @@ pub(super) fn route(path: &str) -> Route {
     }
 }
 
+/// Whether the call at `path` goes on at a default that answers nothing any more: those that take as long as they take, and lists, which
+/// have a deadline of ours and are kept however late they come. All others end, and their clients ask again: one `ContainerStatus` that
+/// hangs would hold up kubelet's look at all pods, for the two minutes of its own deadline.
+pub(super) fn outlasts_silence(path: &str) -> bool {
+    match route(path) {
+        Route::List(_) | Route::Stream(_) | Route::Events | Route::PullImage => true,
+        Route::Id(_) => matches!(name(path), "StopContainer" | "ExecSync"),
+        _ => false,
+    }
+}
+
 /// The name of the call at `path` in metrics and errors: what clients send makes no new ones.
 pub(super) fn name(path: &str) -> &'static str {
     let method = path.rsplit('/').next().unwrap_or_default();

@@ -7,6 +7,7 @@ mod image_calls;
 mod keeper;
 mod lists;
 mod own;
+mod silence;
 
 use std::time::{Duration, Instant};
 

@@ -88,6 +88,11 @@ impl Reach {
         }
     }
 
+    /// Whether there is a connection, over which nothing is answered.
+    pub(super) fn is_silent(&self) -> bool {
+        matches!(self.state, State::Silent { .. })
+    }
+
     /// Why nothing can be asked, if so.
     pub(in crate::proxy) fn away(&self) -> Option<Away> {
         match &self.state {

@@ -1,0 +1,66 @@
+//! Calls that are under way when the default falls silent.
+
+use super::*;
+
+/// kubelet's look at its pods sends one such call after the other.
+#[tokio::test]
+async fn a_call_that_is_under_way_ends_with_the_silence_and_a_long_one_goes_on() {
+    let node = Node::up().await;
+    node.lists(&["a"]);
+    node.listed().await.expect("a list");
+    node.default.says("PullImage", &PullImageResponse { image_ref: "sha256:c".into() });
+    node.default.says("StartContainer", &StartContainerResponse {});
+    node.default.says("CreateContainer", &CreateContainerResponse { container_id: "c".into() });
+    node.default.stop(true);
+    let (mut images, mut runtime, mut starts, mut makes) =
+        (node.image_calls(), node.runtime(), node.runtime(), node.runtime());
+    let pull =
+        tokio::spawn(
+            async move { images.pull_image(PullImageRequest { image: spec("x"), ..Default::default() }).await },
+        );
+    let status = tokio::spawn(async move {
+        runtime.container_status(ContainerStatusRequest { container_id: "ab".into(), verbose: false }).await
+    });
+    let start =
+        tokio::spawn(async move { starts.start_container(StartContainerRequest { container_id: "ab".into() }).await });
+    let make = tokio::spawn(async move {
+        makes.create_container(CreateContainerRequest { pod_sandbox_id: "ab".into(), ..Default::default() }).await
+    });
+    for call in ["PullImage", "ContainerStatus", "StartContainer", "CreateContainer"] {
+        until(|| !node.default.asked(call).is_empty()).await;
+    }
+    // Which is late, and `Version` behind it.
+    node.listed().await.expect("the last good one");
+    let ended = [
+        tokio::time::timeout(LONG, status).await.expect("ended").expect("no bug").map(drop),
+        tokio::time::timeout(LONG, start).await.expect("ended").expect("no bug").map(drop),
+        tokio::time::timeout(LONG, make).await.expect("ended").expect("no bug").map(drop),
+    ];
+    for refused in ended {
+        let refused = refused.expect_err("away");
+        assert!(refused.code() == Code::Unavailable && refused.message().contains("not even `Version`"), "{refused}");
+    }
+    assert!(!pull.is_finished());
+    node.default.stop(false);
+    let pulled = tokio::time::timeout(LONG, pull).await.expect("ended").expect("no bug").expect("pulled");
+    assert_eq!(pulled.into_inner().image_ref, "sha256:c", "over the same connection");
+}
+
+/// As [`a_call_that_is_under_way_ends_with_the_silence_and_a_long_one_goes_on`], with an answer that has begun.
+#[tokio::test]
+async fn an_answer_that_has_begun_ends_with_the_silence() {
+    let node = Node::up().await;
+    node.default.replies("Watch", Reply::Open(vec![Bytes::from_static(b"x")]));
+    let mut request = Request::new(Body::new(http_body_util::Full::new(Bytes::from_static(&[0; 5]))));
+    *request.uri_mut() = Uri::from_static("http://localhost/runtime.v1.RuntimeService/Watch");
+    let mut answer = node.front.clone().call(request).await.expect("answered").into_body();
+    while answer.frame().await.expect("a frame").expect("one").into_data().expect("data") != b"x"[..] {}
+    node.default.stop(true);
+    let _ = node.listed().await;
+    let end = tokio::time::timeout(LONG, answer.frame()).await.expect("an end").expect("a frame").expect("one");
+    let end = Status::from_header_map(&end.into_trailers().expect("trailers")).expect("a status");
+    assert!(end.code() == Code::Unavailable && end.message().contains("not even `Version`"), "{end}");
+    // The list goes on as long as it may come late.
+    node.default.stop(false);
+    until(|| node.front.0.metrics.under_way() == 0).await;
+}
