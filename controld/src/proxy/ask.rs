@@ -1,6 +1,7 @@
 //! Asks a side for an answer that is composed with others, in encoded messages: tonic's client with a codec that is none.
 
 use bytes::{Buf as _, BufMut as _, Bytes};
+use prost::Message;
 use tonic::body::Body;
 use tonic::client::{Grpc, GrpcService};
 use tonic::codec::{Codec, DecodeBuf, Decoder, EncodeBuf, Encoder, Streaming};
@@ -87,6 +88,14 @@ where
     let mut client = client(side);
     ready(&mut client).await?;
     client.unary(request, path, Raw).await
+}
+
+/// An answer that can be understood, and what it says. What is no message is as no answer: with ours behind it nobody could read either.
+pub(super) fn understood<M: Message + Default>(answer: Bytes) -> Result<(Bytes, M), Status> {
+    match M::decode(answer.clone()) {
+        Ok(message) => Ok((answer, message)),
+        Err(error) => Err(Status::internal(format!("the container runtime's answer is none: {error}"))),
+    }
 }
 
 /// The answer that is a stream of messages.

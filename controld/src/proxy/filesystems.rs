@@ -7,7 +7,7 @@ use std::os::unix::fs::MetadataExt as _;
 use std::path::Path;
 use std::time::Duration;
 
-use bytes::Bytes;
+use bytes::{BufMut as _, Bytes};
 use common::off_reactor;
 use prost::Message as _;
 use proto::cri::{FilesystemUsage, ImageFsInfoResponse, UInt64Value};
@@ -16,8 +16,11 @@ use tonic::Status;
 
 use super::ask::{self, Question};
 use super::uses::Uses;
+use super::wire::{self, Malformed, Value};
 
 const IMAGE_FS_INFO: &str = "/runtime.v1.ImageService/ImageFsInfo";
+/// `ImageFsInfoResponse.image_filesystems`.
+const IMAGES: u32 = 1;
 /// How long a look at two directories may take.
 const LOOK: Duration = Duration::from_millis(500);
 
@@ -25,36 +28,26 @@ const LOOK: Duration = Duration::from_millis(500);
 pub(super) async fn answer(uses: &Uses) -> Result<Vec<Bytes>, Status> {
     let own = uses.own.ask(Question::new(IMAGE_FS_INFO, Bytes::new()));
     let (theirs, own) = tokio::join!(of_default(uses), own);
-    let theirs = theirs?;
+    let (theirs, read) = theirs?;
     // Ours is of the disk, which may be slow; without it kubelet collects no image too many.
-    let Ok(own) = own else { return Ok(vec![theirs]) };
-    let (Ok(first), Ok(own)) = (ImageFsInfoResponse::decode(theirs.clone()), ImageFsInfoResponse::decode(own)) else {
-        return Ok(vec![theirs]);
-    };
-    let shared = match (mountpoint(&first), mountpoint(&own)) {
+    let Ok((_, own)) = own.and_then(ask::understood::<ImageFsInfoResponse>) else { return Ok(vec![theirs]) };
+    let shared = match (mountpoint(&read), mountpoint(&own)) {
         (Some(one), Some(other)) => are_one(one.to_owned(), other.to_owned()).await,
         _ => false,
     };
-    Ok(vec![merged(first, own, shared).encode_to_vec().into()])
+    Ok(merged(theirs, &read, own, shared))
 }
 
-async fn of_default(uses: &Uses) -> Result<Bytes, Status> {
-    let asked = async {
-        let question = Question::new(IMAGE_FS_INFO, Bytes::new());
-        match timeout(uses.backend.deadline(), ask::one(uses.backend.clone(), question)).await {
-            Ok(answer) => answer.map(tonic::Response::into_inner),
-            Err(_elapsed) => {
-                uses.backend.doubt();
-                Err(Status::deadline_exceeded("the container runtime did not answer in time"))
-            }
-        }
-    };
-    match asked.await {
-        Ok(answer) => {
+/// As it came, and what it says.
+async fn of_default(uses: &Uses) -> Result<(Bytes, ImageFsInfoResponse), Status> {
+    let asked = ask::one(uses.backend.clone(), Question::new(IMAGE_FS_INFO, Bytes::new()));
+    let answer = uses.backend.within_deadline("ImageFsInfo", asked).await;
+    match answer.and_then(|answer| ask::understood(answer.into_inner())) {
+        Ok((answer, read)) => {
             uses.saved.keep_image_fs_info(answer.clone());
-            Ok(answer)
+            Ok((answer, read))
         }
-        Err(status) => uses.saved.image_fs_info().ok_or(status),
+        Err(status) => ask::understood(uses.saved.image_fs_info().ok_or(status)?),
     }
 }
 
@@ -68,20 +61,38 @@ async fn are_one(one: String, other: String) -> bool {
     timeout(LOOK, look).await.unwrap_or_default()
 }
 
-fn merged(mut theirs: ImageFsInfoResponse, own: ImageFsInfoResponse, shared: bool) -> ImageFsInfoResponse {
+/// The default's as it came, with ours in its first entry or behind it. `read` is what it says.
+fn merged(theirs: Bytes, read: &ImageFsInfoResponse, own: ImageFsInfoResponse, shared: bool) -> Vec<Bytes> {
+    if let (true, Some(first), Some(ours)) = (shared, read.image_filesystems.first(), own.image_filesystems.first()) {
+        return vec![summed(&theirs, first, ours).map_or(theirs, Bytes::from)];
+    }
+    let behind = ImageFsInfoResponse { image_filesystems: own.image_filesystems, ..ImageFsInfoResponse::default() };
+    vec![theirs, behind.encode_to_vec().into()]
+}
+
+/// With ours in the usage of the first entry, `first`: sums behind its own figures, of which the last ones count.
+fn summed(theirs: &[u8], first: &FilesystemUsage, ours: &FilesystemUsage) -> Result<Vec<u8>, Malformed> {
     let sum = |one: Option<UInt64Value>, other: Option<UInt64Value>| {
         let value = |value: Option<UInt64Value>| value.map_or(0, |value| value.value);
         (one.is_some() || other.is_some()).then(|| UInt64Value { value: value(one).saturating_add(value(other)) })
     };
-    match (theirs.image_filesystems.first_mut(), own.image_filesystems.first()) {
-        (Some(first), Some(ours)) if shared => {
-            first.used_bytes = sum(first.used_bytes, ours.used_bytes);
-            first.inodes_used = sum(first.inodes_used, ours.inodes_used);
-            let _: &FilesystemUsage = first;
+    let sums = FilesystemUsage {
+        used_bytes: sum(first.used_bytes, ours.used_bytes),
+        inodes_used: sum(first.inodes_used, ours.inodes_used),
+        ..FilesystemUsage::default()
+    };
+    let mut sums = Some(sums.encode_to_vec());
+    let mut both = Vec::with_capacity(theirs.len() + 32);
+    for field in wire::fields(theirs) {
+        let field = field?;
+        match field.value {
+            Value::Bytes(entry) if field.number == IMAGES => {
+                wire::put(IMAGES, &[entry, &sums.take().unwrap_or_default()], &mut both);
+            }
+            _ => both.put_slice(field.whole),
         }
-        _ => theirs.image_filesystems.extend(own.image_filesystems),
     }
-    theirs
+    Ok(both)
 }
 
 #[cfg(test)]
@@ -100,22 +111,55 @@ mod tests {
         ImageFsInfoResponse { image_filesystems: vec![usage.clone()], container_filesystems: vec![usage] }
     }
 
+    fn read(pieces: &[Bytes]) -> ImageFsInfoResponse {
+        ImageFsInfoResponse::decode(&*pieces.concat()).expect("an answer")
+    }
+
+    fn of_both(theirs: &ImageFsInfoResponse, own: &ImageFsInfoResponse, shared: bool) -> ImageFsInfoResponse {
+        read(&merged(theirs.encode_to_vec().into(), theirs, own.clone(), shared))
+    }
+
     #[test]
     fn on_one_file_system_the_first_entry_is_both_and_on_two_ours_is_behind() {
         let (theirs, own) = (info("/c", 7, Some(1)), info("/v", u64::MAX, None));
-        let both = merged(theirs.clone(), own.clone(), true);
+        let both = of_both(&theirs, &own, true);
         assert_eq!(both.image_filesystems.len(), 1);
         assert_eq!(both.image_filesystems[0].used_bytes, Some(UInt64Value { value: u64::MAX }), "no overflow");
         assert_eq!(both.image_filesystems[0].inodes_used, Some(UInt64Value { value: 1 }));
-        let two = merged(theirs.clone(), own.clone(), false);
+        assert_eq!((both.image_filesystems[0].timestamp, mountpoint(&both)), (1, Some("/c")));
+        let two = of_both(&theirs, &own, false);
         assert_eq!(mountpoint(&two), Some("/c"));
         assert_eq!(two.image_filesystems[1], own.image_filesystems[0]);
         assert_eq!(
             (&both.container_filesystems, &two.container_filesystems),
             (&theirs.container_filesystems, &theirs.container_filesystems)
         );
-        let none = merged(ImageFsInfoResponse::default(), own.clone(), true);
+        let none = of_both(&ImageFsInfoResponse::default(), &own, true);
         assert_eq!(none.image_filesystems, own.image_filesystems, "kubelet wants one");
+        let more = ImageFsInfoResponse {
+            image_filesystems: [theirs.image_filesystems.clone(), theirs.image_filesystems.clone()].concat(),
+            ..Default::default()
+        };
+        let both = of_both(&more, &info("/v", 1, Some(1)), true);
+        let used: Vec<_> = both.image_filesystems.iter().map(|one| one.used_bytes.map(|used| used.value)).collect();
+        assert_eq!(used, [Some(8), Some(7)], "the first alone");
+    }
+
+    #[test]
+    fn what_a_newer_runtime_says_besides_stays() {
+        let unknown = &[0xfa, 0x7d, 2, b'o', b'k'][..];
+        let of = info("/c", 7, Some(1));
+        let mut theirs = Vec::new();
+        wire::put(IMAGES, &[&of.image_filesystems[0].encode_to_vec(), unknown], &mut theirs);
+        theirs.extend_from_slice(unknown);
+        for shared in [true, false] {
+            let both = merged(theirs.clone().into(), &of, info("/v", 1, None), shared).concat();
+            assert_eq!(both.windows(unknown.len()).filter(|found| *found == unknown).count(), 2, "{shared}");
+            assert_eq!(
+                read(&[both.into()]).image_filesystems[0].used_bytes.map(|used| used.value),
+                Some(if shared { 8 } else { 7 })
+            );
+        }
     }
 
     #[tokio::test]

@@ -1,11 +1,13 @@
 //! Calls about the node: who serves it, whether it can, and what kubelet has to agree on.
 
 use std::collections::{BTreeMap, HashMap};
-use std::time::Duration;
+use std::time::Instant;
 
 use bytes::Bytes;
 use prost::Message as _;
-use proto::cri::{CgroupDriver as Driver, RuntimeConfigResponse, RuntimeHandler, StatusRequest, StatusResponse};
+use proto::cri::{
+    CgroupDriver as Driver, RuntimeConfigResponse, RuntimeHandler, StatusRequest, StatusResponse, VersionResponse,
+};
 use tonic::body::Body;
 use tonic::codegen::http::Response;
 use tonic::codegen::http::request::Parts;
@@ -34,8 +36,8 @@ pub(super) async fn ask_default(uses: &Uses, question: Question) -> Result<Bytes
 /// The default's, so that containers keep the name of their runtime in pods' status.
 pub(super) async fn version(uses: &Uses, parts: &Parts, request: Read) -> Result<Response<Body>, Status> {
     let question = Question { path: VERSION, message: request.message, metadata: metadata(parts, false) };
-    let answer = match ask_default(uses, question).await {
-        Ok(answer) => {
+    let answer = match ask_default(uses, question).await.and_then(ask::understood::<VersionResponse>) {
+        Ok((answer, _)) => {
             uses.saved.keep_version(&answer);
             answer
         }
@@ -50,22 +52,30 @@ pub(super) async fn runtime_config(uses: &Uses) -> Result<Response<Body>, Status
 
 /// Asks for what kubelet manages cgroups with, and compares it with ours.
 async fn driver(uses: &Uses) -> Result<Bytes, Status> {
-    let answer = match ask_default(uses, Question::new(RUNTIME_CONFIG, Bytes::new())).await {
-        Ok(answer) => {
-            uses.saved.keep_runtime_config(&answer);
-            answer
+    let asked = ask_default(uses, Question::new(RUNTIME_CONFIG, Bytes::new())).await;
+    let (answer, config) = match asked.and_then(ask::understood::<RuntimeConfigResponse>) {
+        Ok((answer, config)) => {
+            if uses.saved.keep_runtime_config(&answer) {
+                tracing::info!(cgroup_driver = ?driver_of(&config), "the container runtime's RuntimeConfig");
+            }
+            (answer, config)
         }
         // Of a runtime of before this call. kubelet goes by its own configuration then.
-        Err(status) if status.code() == Code::Unimplemented => return Err(status),
-        Err(status) => uses.saved.runtime_config().ok_or(status)?,
+        Err(status) if status.code() == Code::Unimplemented => {
+            uses.state.compare_drivers(None);
+            return Err(status);
+        }
+        Err(status) => ask::understood(uses.saved.runtime_config().ok_or(status)?)?,
     };
-    let linux = RuntimeConfigResponse::decode(answer.clone()).ok().and_then(|config| config.linux);
-    match linux.map(|linux| linux.cgroup_driver()) {
-        Some(Driver::Systemd) => uses.state.compare_drivers(CgroupDriver::Systemd),
-        Some(Driver::Cgroupfs) => uses.state.compare_drivers(CgroupDriver::Cgroupfs),
-        None => {}
-    }
+    uses.state.compare_drivers(driver_of(&config));
     Ok(answer)
+}
+
+fn driver_of(config: &RuntimeConfigResponse) -> Option<CgroupDriver> {
+    config.linux.map(|linux| match linux.cgroup_driver() {
+        Driver::Systemd => CgroupDriver::Systemd,
+        Driver::Cgroupfs => CgroupDriver::Cgroupfs,
+    })
 }
 
 /// Both are told; the default's answer is the answer.
@@ -85,35 +95,33 @@ pub(super) async fn compare(uses: &Uses) {
         tracing::warn!(%error, "RuntimeConfig of the container runtime not read");
     }
     let question = Question::new(STATUS, StatusRequest { verbose: false }.encode_to_vec().into());
-    match ask_default(uses, question).await {
-        Ok(answer) => learn(uses, answer),
-        Err(error) => tracing::warn!(%error, "Status of the container runtime not read"),
+    if let Err(error) = ask_default(uses, question).await.and_then(|answer| learn(uses, answer, false)) {
+        tracing::warn!(%error, "Status of the container runtime not read");
     }
 }
 
-/// Keeps a Status that is one.
-fn learn(uses: &Uses, answer: Bytes) {
-    let Ok(handlers) = status::handlers(&answer) else {
-        tracing::warn!("Status of the container runtime is not understood, and not kept");
-        return;
-    };
-    uses.state.compare_handlers(&handlers, uses.keys.handlers());
-    uses.saved.keep_status(answer);
+/// What a Status that is one tells. That of a question without info is what serves later.
+fn learn(uses: &Uses, answer: Bytes, verbose: bool) -> Result<Bytes, Status> {
+    let (answer, told) = ask::understood::<StatusResponse>(answer)?;
+    uses.state.compare_handlers(&status::handlers(&told), uses.keys.handlers());
+    uses.saved.status_came();
+    if !verbose {
+        uses.saved.keep_status(answer.clone());
+    }
+    Ok(answer)
 }
 
+/// The default's with ours behind it. Before there was one of it, kubelet has an error for as long as the last one would serve: it has patience
+/// with errors, and none with a condition that is false. People who ask for all that there is are shown it.
 pub(super) async fn status(uses: &Uses, parts: &Parts, request: Read) -> Result<Response<Body>, Status> {
     let verbose = StatusRequest::decode(request.message.clone()).is_ok_and(|request| request.verbose);
     let question = Question { path: STATUS, message: request.message.clone(), metadata: metadata(parts, false) };
     let (theirs, own) = tokio::join!(ask_default(uses, question), uses.own.ask(Question::new(STATUS, request.message)));
-    let theirs = match theirs {
-        Ok(answer) => {
-            // That of a question without info is what serves later.
-            if !verbose {
-                learn(uses, answer.clone());
-            }
-            Ok(answer)
-        }
-        Err(failed) => Err(missing(uses, &failed)),
+    let theirs = theirs.and_then(|answer| learn(uses, answer, verbose)).map_err(|failed| missing(uses, &failed));
+    let theirs = match status::of_default(theirs, uses.saved.status()) {
+        Ok(theirs) => theirs,
+        Err(missing) if verbose => status::down(&missing, None),
+        Err(missing) => return Err(Status::unavailable(missing.to_string())),
     };
     let own = match own {
         Ok(own) => {
@@ -127,18 +135,16 @@ pub(super) async fn status(uses: &Uses, parts: &Parts, request: Read) -> Result<
     };
     let trouble = trouble.or_else(|| uses.state.trouble());
     let info = if verbose { shown(uses, info) } else { HashMap::new() };
-    let last = uses.saved.status().map(|(last, _)| last);
-    let theirs = status::of_default(theirs, last);
     Ok(frames::answer(vec![theirs, status::ours(trouble.as_ref(), listed(uses, handlers), info)]))
 }
 
-/// How long there has been no Status. One that failed while the runtime is there is as old as the last good one.
+/// How long there has been no Status: the runtime is away for so long, or it has answered none since one failed.
 fn missing(uses: &Uses, failed: &Status) -> Missing {
-    if let Some(away) = uses.backend.away() {
-        return Missing { since: away.since.elapsed(), why: away.why };
+    let fails = uses.saved.status_failed(Instant::now()).elapsed();
+    match uses.backend.away() {
+        Some(away) => Missing { since: fails.max(away.since.elapsed()), why: away.why },
+        None => Missing { since: fails, why: failed.message().to_owned() },
     }
-    let since = uses.saved.status().map_or(Duration::ZERO, |(_, at)| at.elapsed());
-    Missing { since, why: failed.message().to_owned() }
 }
 
 /// Our handlers, also while our own Status has none; without those that the default has, too.
@@ -184,7 +190,7 @@ pub(super) fn too_old() -> Response<Body> {
 
 /// Keeps the `Version` that a new connection has answered, and tells of one that is another than before.
 pub(super) fn keep_version(uses: &Uses, version: &Bytes) {
-    if !uses.saved.keep_version(version) {
+    if wire::check(version).is_err() || !uses.saved.keep_version(version) {
         return;
     }
     let text = |field| wire::text(version, &[field]).unwrap_or_default();

@@ -43,7 +43,9 @@ struct Answers {
     version: Option<Bytes>,
     runtime_config: Option<Bytes>,
     descriptors: Option<Bytes>,
-    status: Option<(Bytes, Instant)>,
+    status: Option<Bytes>,
+    /// Since when each has failed.
+    status_fails: Option<Instant>,
     image_fs_info: Option<Bytes>,
 }
 
@@ -77,7 +79,7 @@ impl Saved {
         self.answers().descriptors.clone()
     }
 
-    pub(super) fn status(&self) -> Option<(Bytes, Instant)> {
+    pub(super) fn status(&self) -> Option<Bytes> {
         self.answers().status.clone()
     }
 
@@ -101,7 +103,17 @@ impl Saved {
     }
 
     pub(super) fn keep_status(&self, answer: Bytes) {
-        self.answers().status = Some((answer, Instant::now()));
+        self.answers().status = Some(answer);
+    }
+
+    /// A Status has come.
+    pub(super) fn status_came(&self) {
+        self.answers().status_fails = None;
+    }
+
+    /// A Status has not come; since when none has.
+    pub(super) fn status_failed(&self, now: Instant) -> Instant {
+        *self.answers().status_fails.get_or_insert(now)
     }
 
     pub(super) fn keep_image_fs_info(&self, answer: Bytes) {

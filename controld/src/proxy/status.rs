@@ -5,13 +5,14 @@
 //! admitted by; the one without a name, and the features, are the default's.
 
 use std::collections::{BTreeSet, HashMap};
+use std::fmt;
 use std::time::Duration;
 
 use bytes::Bytes;
 use prost::Message as _;
 use proto::cri::{RuntimeCondition, RuntimeHandler, RuntimeStatus, StatusResponse};
 
-use super::wire::{self, Malformed, Value};
+use super::wire::{self, Malformed};
 
 #[cfg(test)]
 mod tests;
@@ -36,31 +37,43 @@ pub(super) struct Missing {
     pub(super) why: String,
 }
 
-/// The default's part of the answer.
-pub(super) fn of_default(fresh: Result<Bytes, Missing>, last: Option<Bytes>) -> Bytes {
+impl fmt::Display for Missing {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "the container runtime is away since {} s: {}", self.since.as_secs(), self.why)
+    }
+}
+
+/// The default's part of the answer. While there was none to serve and it is not away for long, there is no answer.
+pub(super) fn of_default(fresh: Result<Bytes, Missing>, last: Option<Bytes>) -> Result<Bytes, Missing> {
     match (fresh, last) {
-        (Ok(fresh), _) => fresh,
-        (Err(missing), Some(last)) if missing.since < PATIENCE => last,
-        (Err(missing), last) => down(&missing, last.as_ref()).encode_to_vec().into(),
+        (Ok(fresh), _) => Ok(fresh),
+        (Err(missing), last) if missing.since < PATIENCE => last.ok_or(missing),
+        (Err(missing), last) => Ok(down(&missing, last.as_ref())),
     }
 }
 
-/// Of a default that is away for long: handlers and features as they were, and the one condition that makes the node not ready.
-fn down(missing: &Missing, last: Option<&Bytes>) -> StatusResponse {
-    let mut status = last.and_then(|last| StatusResponse::decode(last.clone()).ok()).unwrap_or_default();
-    let mut conditions = status.status.take().unwrap_or_default().conditions;
-    conditions.retain(|condition| condition.r#type != "RuntimeReady");
-    if !conditions.iter().any(|condition| condition.r#type == "NetworkReady") {
+/// Of a default that is away for long: all as it was, but for the one condition that makes the node not ready.
+pub(super) fn down(missing: &Missing, last: Option<&Bytes>) -> Bytes {
+    let (last, has_network) = last.and_then(|last| without_ready(last).ok()).unwrap_or_default();
+    let trouble = Trouble { reason: "ContainerRuntimeDown".into(), message: missing.to_string() };
+    let mut conditions = vec![condition("RuntimeReady", Some(&trouble))];
+    if !has_network {
         // kubelet wants both, and knows nothing of this one.
-        conditions.insert(0, condition("NetworkReady", Some(&unknown(missing))));
+        conditions.push(condition("NetworkReady", Some(&trouble)));
     }
-    conditions.insert(0, condition("RuntimeReady", Some(&unknown(missing))));
-    StatusResponse { status: Some(RuntimeStatus { conditions }), ..status }
+    let first = StatusResponse { status: Some(RuntimeStatus { conditions }), ..StatusResponse::default() };
+    [first.encode_to_vec(), last].concat().into()
 }
 
-fn unknown(missing: &Missing) -> Trouble {
-    let message = format!("the container runtime is away since {} s: {}", missing.since.as_secs(), missing.why);
-    Trouble { reason: "ContainerRuntimeDown".into(), message }
+/// A Status without its `RuntimeReady`, and whether it has a `NetworkReady`.
+fn without_ready(status: &[u8]) -> Result<(Vec<u8>, bool), Malformed> {
+    let mut has_network = false;
+    let rest = wire::without(status, &[1, 1], &mut |condition| {
+        let kind = wire::text(condition, &[1])?;
+        has_network |= kind == "NetworkReady";
+        Ok(kind == "RuntimeReady")
+    })?;
+    Ok((rest, has_network))
 }
 
 fn condition(kind: &str, trouble: Option<&Trouble>) -> RuntimeCondition {
@@ -93,12 +106,6 @@ pub(super) fn ours(trouble: Option<&Trouble>, handlers: Vec<RuntimeHandler>, inf
 }
 
 /// Names of the default's runtime handlers.
-pub(super) fn handlers(status: &[u8]) -> Result<BTreeSet<String>, Malformed> {
-    let mut names = BTreeSet::new();
-    wire::each(status, &[3], &mut |value| {
-        let Value::Bytes(handler) = value else { return Err(Malformed) };
-        names.insert(wire::text(handler, &[1])?.to_owned());
-        Ok(())
-    })?;
-    Ok(names)
+pub(super) fn handlers(status: &StatusResponse) -> BTreeSet<String> {
+    status.runtime_handlers.iter().map(|handler| handler.name.clone()).collect()
 }

@@ -9,6 +9,7 @@ mod lists;
 mod own;
 mod silence;
 
+mod unread_answers;
 use std::time::{Duration, Instant};
 
 use http_body_util::BodyExt as _;

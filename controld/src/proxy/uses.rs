@@ -73,9 +73,10 @@ impl State {
         clashes.twice = twice;
     }
 
-    /// The default has kubelet manage cgroups with this.
-    pub(super) fn compare_drivers(&self, theirs: CgroupDriver) {
-        let trouble = self.driver.filter(|ours| *ours != theirs).map(|ours| Trouble {
+    /// The default has kubelet manage cgroups with this, or does not say.
+    pub(super) fn compare_drivers(&self, theirs: Option<CgroupDriver>) {
+        let both = self.driver.zip(theirs).filter(|(ours, theirs)| ours != theirs);
+        let trouble = both.map(|(ours, theirs)| Trouble {
             reason: "CgroupDriversDiffer".into(),
             message: format!(
                 "`cgroup_driver` of controld is {ours:?}, and the container runtime's is {theirs:?}, which kubelet goes by; leave \

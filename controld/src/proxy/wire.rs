@@ -4,8 +4,8 @@
 //! before it, whose number the message's length bounds. What is found is what a decoder would find: of a text that is there twice the
 //! last one counts, and a message that is there twice is the merge of both (protobuf's encoding guide, "Last One Wins").
 
-use bytes::Bytes;
-use prost::encoding::{WireType, decode_key, decode_varint};
+use bytes::{BufMut as _, Bytes};
+use prost::encoding::{WireType, decode_key, decode_varint, encode_key, encode_varint};
 
 #[cfg(test)]
 mod tests;
@@ -138,6 +138,38 @@ pub(super) fn is_there(message: &[u8], path: &[u32]) -> Result<bool, Malformed> 
         Ok(())
     })?;
     Ok(there)
+}
+
+/// Puts a message of these bytes behind others, as field `number`.
+pub(super) fn put(number: u32, content: &[&[u8]], into: &mut Vec<u8>) {
+    encode_key(number, WireType::LengthDelimited, into);
+    encode_varint(content.iter().map(|part| part.len() as u64).sum(), into);
+    content.iter().for_each(|part| into.put_slice(part));
+}
+
+/// A message without those messages at `path` that `is_cut` says so of; all else as it stood.
+pub(super) fn without(
+    message: &[u8],
+    path: &[u32],
+    is_cut: &mut dyn FnMut(&[u8]) -> Result<bool, Malformed>,
+) -> Result<Vec<u8>, Malformed> {
+    let mut kept = Vec::with_capacity(message.len());
+    for field in fields(message) {
+        let field = field?;
+        match (path, field.value) {
+            ([wanted], Value::Bytes(inner)) if *wanted == field.number => {
+                if !is_cut(inner)? {
+                    kept.put_slice(field.whole);
+                }
+            }
+            // Paths are constants of a few steps.
+            ([wanted, rest @ ..], Value::Bytes(inner)) if *wanted == field.number => {
+                put(field.number, &[&without(inner, rest, is_cut)?], &mut kept);
+            }
+            _ => kept.put_slice(field.whole),
+        }
+    }
+    Ok(kept)
 }
 
 /// Whether these bytes are the fields of a message, one after the other. What is in them is not looked at.

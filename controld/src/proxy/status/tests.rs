@@ -36,7 +36,7 @@ fn missing(seconds: u64) -> Missing {
 
 #[test]
 fn ours_is_one_condition_behind_the_defaults_and_our_handlers() {
-    let status = answer(of_default(Ok(default().encode_to_vec().into()), None), ours_of(None));
+    let status = answer(of_default(Ok(default().encode_to_vec().into()), None).expect("a part"), ours_of(None));
     assert_eq!(
         told(&status),
         [
@@ -49,7 +49,7 @@ fn ours_is_one_condition_behind_the_defaults_and_our_handlers() {
     let names: Vec<_> = status.runtime_handlers.iter().map(|handler| handler.name.as_str()).collect();
     assert_eq!(names, ["", "runc", "virtlet"]);
     assert_eq!((status.info.len(), status.features), (2, default().features));
-    assert_eq!(handlers(&default().encode_to_vec()), Ok(["".to_owned(), "runc".to_owned()].into()));
+    assert_eq!(handlers(&default()), ["".to_owned(), "runc".to_owned()].into());
 }
 
 /// Anything else would make the whole node not ready.
@@ -80,8 +80,8 @@ fn while_we_are_not_ready_the_defaults_conditions_are_untouched() {
 #[test]
 fn a_default_that_is_away_is_as_it_was_and_then_not_ready() {
     let last: Bytes = default().encode_to_vec().into();
-    assert_eq!(of_default(Err(missing(19)), Some(last.clone())), last);
-    let status = answer(of_default(Err(missing(20)), Some(last)), ours_of(None));
+    assert_eq!(of_default(Err(missing(19)), Some(last.clone())), Ok(last.clone()));
+    let status = answer(of_default(Err(missing(20)), Some(last)).expect("a part"), ours_of(None));
     assert_eq!(
         told(&status),
         [
@@ -94,13 +94,34 @@ fn a_default_that_is_away_is_as_it_was_and_then_not_ready() {
     assert_eq!(status.runtime_handlers.len(), 3, "handlers stay");
     let message = &status.status.as_ref().expect("a status").conditions[0].message;
     assert_eq!(message, "the container runtime is away since 20 s: nobody listens on its socket");
-    // Since our start: nothing is known of it.
-    let status = answer(of_default(Err(missing(0)), None), ours_of(None));
+    // Since our start nothing is known of it: an error, with which kubelet has patience, before a condition that is false.
+    assert_eq!(of_default(Err(missing(19)), None), Err(missing(19)));
+    let status = answer(of_default(Err(missing(20)), None).expect("a part"), ours_of(None));
     assert_eq!(
         told(&status)[..2],
         [("RuntimeReady", false, "ContainerRuntimeDown"), ("NetworkReady", false, "ContainerRuntimeDown")]
     );
     // A last Status that was none.
-    let status = answer(of_default(Err(missing(99)), Some(Bytes::from_static(&[0x0a, 9]))), ours_of(None));
-    assert!(!told(&status)[0].1);
+    let none = of_default(Err(missing(99)), Some(Bytes::from_static(&[0x0a, 9]))).expect("a part");
+    assert!(!told(&answer(none, ours_of(None)))[0].1);
+}
+
+#[test]
+fn what_a_newer_runtime_says_besides_stays_while_it_is_away() {
+    let unknown = &[0xfa, 0x7d, 2, b'o', b'k'][..];
+    // In a condition, beside conditions, and beside the status.
+    let network = [condition("NetworkReady", None).encode_to_vec(), unknown.to_vec()].concat();
+    let mut status = Vec::new();
+    wire::put(1, &[&condition("RuntimeReady", None).encode_to_vec()], &mut status);
+    wire::put(1, &[&network], &mut status);
+    status.extend_from_slice(unknown);
+    let mut last = Vec::new();
+    wire::put(1, &[&status], &mut last);
+    last.extend_from_slice(unknown);
+    let away = of_default(Err(missing(20)), Some(last.into())).expect("a part");
+    assert_eq!(away.windows(unknown.len()).filter(|found| *found == unknown).count(), 3);
+    assert_eq!(
+        told(&answer(away, Bytes::new())),
+        [("RuntimeReady", false, "ContainerRuntimeDown"), ("NetworkReady", true, "")]
+    );
 }
