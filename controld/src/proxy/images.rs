@@ -37,12 +37,12 @@ const REMOVE: &str = "/runtime.v1.ImageService/RemoveImage";
 /// Whose images a list is of.
 pub(super) fn sides(uses: &Uses, request: &[u8]) -> Result<Sides, Status> {
     let keys = ImageKeys::read(request, &[1, 1]).map_err(malformed)?;
-    Ok(uses.keys.image(&keys)?.map_or(Sides::Both, Sides::One))
+    Ok(uses.keys.image(&keys).map_or(Sides::Both, Sides::One))
 }
 
 pub(super) async fn pull(uses: &Uses, parts: Parts, request: Read) -> Result<Response<Body>, Status> {
     let keys = ImageKeys::of_pull(&request.message).map_err(malformed)?;
-    let side = match uses.keys.image(&keys)? {
+    let side = match uses.keys.image(&keys) {
         Some(side) => side,
         None => pods::side(uses, wire::text(&request.message, &[3, 1, 2]).map_err(malformed)?).await?,
     };
@@ -56,7 +56,7 @@ pub(super) async fn pull(uses: &Uses, parts: Parts, request: Read) -> Result<Res
 
 pub(super) async fn status(uses: &Uses, parts: Parts, request: Read) -> Result<Response<Body>, Status> {
     let keys = ImageKeys::read(&request.message, &[1]).map_err(malformed)?;
-    match uses.keys.image(&keys)? {
+    match uses.keys.image(&keys) {
         Some(Side::Ours) => return Ok(uses.own.call(plain(parts, request.body())).await),
         Some(Side::Default) => {
             let call = uses.call(&parts);
@@ -92,7 +92,7 @@ fn has_image(status: &[u8]) -> bool {
 /// what it had, so that its images are collected whatever machines do.
 pub(super) async fn remove(uses: &Uses, parts: Parts, request: Read) -> Result<Response<Body>, Status> {
     let keys = ImageKeys::read(&request.message, &[1]).map_err(malformed)?;
-    let side = uses.keys.image(&keys)?;
+    let side = uses.keys.image(&keys);
     if side == Some(Side::Ours) {
         return Ok(uses.own.call(plain(parts, request.body())).await);
     }

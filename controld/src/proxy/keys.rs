@@ -54,6 +54,10 @@ pub(super) enum Refusal {
     )]
     UnknownTarget { named: String, known: String },
     #[error(
+        "annotation `{TARGET}` is `{named}`, and `proxy.target_runtimes` names no value that this node knows; leave it out"
+    )]
+    NoTargets { named: String },
+    #[error(
         "runtime handler `{handler}` is of the container runtime, and annotation `{TARGET}` is `{target}`, which is of virtual \
          machines; leave one of them out"
     )]
@@ -136,10 +140,12 @@ impl Keys {
         }
     }
 
-    /// Who has this image; `None` if nothing but its name tells.
-    pub(super) fn image(&self, keys: &ImageKeys<'_>) -> Result<Option<Side>, Refusal> {
-        let (by_handler, by_target) = (self.by_handler(keys.handler), self.by_target(keys.target)?);
-        Ok(by_handler.or(by_target).or_else(|| self.has_prefix(keys.name).then_some(Side::Ours)))
+    /// Who has this image; `None` if nothing but its name tells. An annotation of another runtime is no key: a pod that runs with one was
+    /// made before us, and its containers are made anew of their images.
+    pub(super) fn image(&self, keys: &ImageKeys<'_>) -> Option<Side> {
+        let by_target = self.by_target(keys.target).unwrap_or_default();
+        let by_name = || self.has_prefix(keys.name).then_some(Side::Ours);
+        self.by_handler(keys.handler).or(by_target).or_else(by_name)
     }
 
     /// Whether a name is that of an image of ours.
@@ -160,8 +166,11 @@ impl Keys {
         if self.targets.iter().any(|ours| ours == target) {
             return Ok(Some(Side::Ours));
         }
-        let known: Vec<_> = self.targets.iter().map(|known| format!("`{known}`")).collect();
-        Err(Refusal::UnknownTarget { named: shown(target), known: known.join(" or ") })
+        let (named, known) = (shown(target), self.targets.iter().map(|known| format!("`{known}`")));
+        Err(match known.collect::<Vec<_>>().join(" or ") {
+            none if none.is_empty() => Refusal::NoTargets { named },
+            known => Refusal::UnknownTarget { named, known },
+        })
     }
 }
 
