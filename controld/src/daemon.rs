@@ -118,6 +118,10 @@ pub async fn run(config: Config, version: &'static str, shutdown: impl Future<Ou
         }
     };
     let Started { node, services, mut tasks, _watching, _metrics } = started;
+    if let Some(proxy) = &proxy {
+        let containers = node.store.containers().into_iter().map(|container| container.id.to_string());
+        proxy.warn_of(node.store.sandboxes().into_iter().map(|sandbox| sandbox.id.to_string()).chain(containers));
+    }
     opener.open(services);
     tracing::info!(socket = %socket.display(), "serving");
     ready();

@@ -115,6 +115,18 @@ impl Proxy {
         self.front.clone()
     }
 
+    /// Warns of ids on our records that lead to the other runtime.
+    pub fn warn_of(&self, ids: impl IntoIterator<Item = String>) {
+        let ids = side::not_told(ids);
+        if !ids.is_empty() {
+            tracing::warn!(
+                ?ids,
+                "records of an early release: their ids do not begin with `vm`, and calls for them go to the container runtime, which \
+                 does not know them; remove their pods with `[proxy]` off"
+            );
+        }
+    }
+
     /// Its figures.
     #[must_use]
     pub fn metrics(&self) -> &Metrics {

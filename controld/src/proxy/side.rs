@@ -17,6 +17,11 @@ impl Side {
     }
 }
 
+/// Ids of ours that do not tell so: of containers that a release of before ADR 22 made, whose calls go to the default.
+pub(super) fn not_told(ids: impl IntoIterator<Item = String>) -> Vec<String> {
+    ids.into_iter().filter(|id| Side::of_id(id) != Side::Ours).collect()
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -29,6 +34,8 @@ mod tests {
                 assert_eq!(Side::of_id(&id[..cut]), Side::Ours, "{id}");
             }
         }
+        let old = "5f0c6f5e-2f4a-4a6c-9a0e-3d1f8f0b7c11".to_owned();
+        assert_eq!(not_told([vmspec::ids::random_cri_id(), old.clone()]), [old]);
         // containerd's and CRI-O's, an old id of dockershim, nothing at all, and what a person may type.
         for id in ["4f0c1b9a7d3e", &"ab".repeat(32), "", "v", "VM12", "docker://vm12", " vm"] {
             assert_eq!(Side::of_id(id), Side::Default, "{id}");
