@@ -5,10 +5,11 @@
 //! handler in some of its calls, and then has the id of the other side's (specification, section 1).
 
 use bytes::Bytes;
-use prost::Message as _;
+use prost::{DecodeError, Message as _};
 use proto::cri::{
-    Container, ContainerState, CreateContainerRequest, ImageSpec, ImageStatusRequest, ListContainersResponse,
-    ListPodSandboxResponse, PodSandbox, RunPodSandboxRequest,
+    Container, ContainerConfig, ContainerState, CreateContainerRequest, ImageSpec, ImageStatusRequest,
+    ListContainersResponse, ListPodSandboxResponse, PodSandbox, RestorePodRequest, RestorePodResponse,
+    RunPodSandboxRequest, RunPodSandboxResponse,
 };
 use tonic::body::Body;
 use tonic::codegen::http::Response;
@@ -19,13 +20,16 @@ use super::ask::{self, Question};
 use super::frames::{self, Read};
 use super::keys::{Keys, SandboxKeys, shown};
 use super::kind::Kind;
+use super::lists::Lists;
+use super::pods::{self, Pod};
 use super::side::Side;
 use super::uses::{Uses, metadata, plain};
-use super::{relay, wire};
+use super::wire;
 
 const IMAGE_STATUS: &str = "/runtime.v1.ImageService/ImageStatus";
 const CREATE: &str = "/runtime.v1.RuntimeService/CreateContainer";
 const RUN: &str = "/runtime.v1.RuntimeService/RunPodSandbox";
+const RESTORE: &str = "/runtime.v1.RuntimeService/RestorePod";
 
 /// A sandbox, by its keys.
 pub(super) async fn sandbox(
@@ -45,6 +49,7 @@ pub(super) async fn sandbox(
         );
         return Err(Status::failed_precondition(text));
     }
+    pods::check_alone(uses, &Pod::read(&request.message, config).map_err(malformed)?, side).await?;
     match side {
         Side::Ours => {
             if let Some(trouble) = uses.state.driver_differs() {
@@ -52,19 +57,42 @@ pub(super) async fn sandbox(
             }
             Ok(uses.own.call(plain(parts, request.body())).await)
         }
-        Side::Default if parts.uri.path() == RUN => {
-            let answer = inspected(uses, &parts, RUN, &request).await?;
-            if let (Ok(id), Ok(run)) =
-                (wire::text(answer.get_ref(), &[1]), RunPodSandboxRequest::decode(request.message))
-            {
-                uses.lists.made(Kind::Sandboxes, id, sandbox_item(id, run));
+        Side::Default => {
+            let is_run = parts.uri.path() == RUN;
+            let answer = inspected(uses, &parts, if is_run { RUN } else { RESTORE }, &request).await?;
+            let noted = if is_run { note_run } else { note_restored };
+            if noted(&uses.lists, &request.message, answer.get_ref()).is_err() {
+                tracing::debug!(call = uses.call(&parts), "what was made is not understood, and not noted");
             }
             Ok(answered(answer))
         }
-        Side::Default => {
-            Ok(relay::forward(&uses.backend, &uses.metrics, uses.call(&parts), parts, request.body()).await)
-        }
     }
+}
+
+/// The default has made a sandbox.
+fn note_run(lists: &Lists, request: &[u8], answer: &[u8]) -> Result<(), DecodeError> {
+    let (run, made) = (RunPodSandboxRequest::decode(request)?, RunPodSandboxResponse::decode(answer)?);
+    lists.made(Kind::Sandboxes, &made.pod_sandbox_id, sandbox_item(&made.pod_sandbox_id, run));
+    Ok(())
+}
+
+/// The default has made a sandbox with its containers.
+fn note_restored(lists: &Lists, request: &[u8], answer: &[u8]) -> Result<(), DecodeError> {
+    let (restore, made) = (RestorePodRequest::decode(request)?, RestorePodResponse::decode(answer)?);
+    let pod_sandbox_id = made.pod_sandbox_id;
+    let run = RunPodSandboxRequest { config: restore.config, runtime_handler: restore.runtime_handler };
+    lists.made(Kind::Sandboxes, &pod_sandbox_id, sandbox_item(&pod_sandbox_id, run));
+    let named = |config: &ContainerConfig, name: &str| config.metadata.as_ref().is_some_and(|it| it.name == name);
+    for container in made.restored_containers {
+        let config = restore.container_configs.iter().find(|config| named(config, &container.name)).cloned();
+        let create = CreateContainerRequest {
+            pod_sandbox_id: pod_sandbox_id.clone(),
+            config,
+            ..CreateContainerRequest::default()
+        };
+        lists.made(Kind::Containers, &container.container_id, container_item(&container.container_id, create));
+    }
+    Ok(())
 }
 
 /// As a list of sandboxes shows one that was just made.

@@ -7,9 +7,10 @@ mod image_calls;
 mod keeper;
 mod lists;
 mod own;
+mod pods;
 mod silence;
-
 mod unread_answers;
+
 use std::time::{Duration, Instant};
 
 use http_body_util::BodyExt as _;

@@ -12,6 +12,7 @@ use super::filter::{self, Sides};
 use super::{Lists, Wanted};
 use crate::proxy::kind::Kind;
 use crate::proxy::side::Side;
+use crate::proxy::unfit::Names;
 use crate::proxy::wire;
 
 impl Lists {
@@ -30,6 +31,7 @@ impl Lists {
             sides: Sides::One(Side::Default),
             metadata: MetadataMap::new(),
             streamed: false,
+            unfit: Names::default(),
         };
         let listed = self.of_default(&wanted).await?;
         let list = ListPodSandboxResponse::decode(listed);
