@@ -8,8 +8,9 @@
 //!   only the fields that it takes ([`wire`], [`frames`]): a newer kubelet and a newer runtime meet through an older proxy.
 //! - An id tells its side by its first two letters ([`side`]); nothing is kept by id. [`keys`] decides for what has no id yet.
 //! - A side that is away or slow shortens no list ([`lists`]), since kubelet takes what is not listed for gone, and makes it again.
-//! - Neither side waits for the other: a call to the default needs nothing of ours but this room, and what is asked of the default for
-//!   a common answer has a deadline, after which the last good answer serves.
+//! - Neither side waits for the other: a call to the default needs nothing of ours but this room, and what is asked of either for a
+//!   common answer has a deadline, after which the last good answer serves. So has what one is asked about a call to the other
+//!   ([`pods`], [`images`]).
 //! - Which side answers a call is told by the call alone; where nothing tells, both are asked, the default first.
 //!
 //! The decisions are ADR 44's; `docs/proxy.md` is for people.

@@ -29,7 +29,8 @@ use crate::proxy::ask::{self, Question};
 const LEAST: Duration = Duration::from_millis(20);
 /// For a connection, and for `Version` over a new one.
 const CONNECT: Duration = Duration::from_secs(10);
-/// What one answer, and all of them, may have under way before it is taken. One that nobody takes leaves room for the rest.
+/// What one answer, and all of them, may have under way before it is taken. One that nobody takes leaves room for the rest,
+/// 128 of them leave none.
 const STREAM_WINDOW: u32 = 512 << 10;
 const CONNECTION_WINDOW: u32 = 64 << 20;
 /// Of headers, as grpc-go's clients take them.
