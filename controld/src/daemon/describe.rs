@@ -38,6 +38,9 @@ pub fn settings(config: &Config) -> Value {
         "virtiofsd": text(&config.virtiofsd),
         "accel": accel,
         "cgroup_driver": driver,
+        "cgroup_driver_set": config.cgroup_driver.is_some(),
+        "handlers": config.handler_names(),
+        "runtime_endpoint": config.proxy.runtime_endpoint.as_ref().map(ToString::to_string),
     })
 }
 
@@ -73,14 +76,19 @@ mod tests {
         {
           "accel": "auto",
           "cgroup_driver": "systemd",
+          "cgroup_driver_set": true,
           "cri_socket": "/run/other/cri.sock",
           "emulator": "/usr/bin/qemu-system-x86_64",
           "fswrapper": "/usr/lib/virtlet/fswrapper",
+          "handlers": [
+            "virtlet"
+          ],
           "handoff_socket": "/run/other/handoff.sock",
           "images_dir": "/srv/virtlet/images",
           "images_reserve": 2147483648,
           "libvirt_uri": "qemu:///system",
           "run_dir": "/run/other",
+          "runtime_endpoint": null,
           "state_dir": "/srv/virtlet",
           "tap_socket": "/run/other/control.sock",
           "virtiofsd": "/usr/libexec/virtiofsd",

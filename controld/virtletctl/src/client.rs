@@ -24,8 +24,10 @@ mod images;
 mod machines;
 mod orphans;
 mod our_side;
+mod runtime;
 
 use self::our_side::OurSide;
+pub(crate) use self::runtime::Runtime;
 
 /// Largest message in either direction, as controld has it.
 const MAX_MESSAGE: usize = 16 << 20;

@@ -23,6 +23,7 @@ mod memory;
 mod modules;
 mod print;
 mod program;
+mod proxy;
 mod selinux;
 mod setup;
 mod sockets;
@@ -56,7 +57,7 @@ struct Group {
 }
 
 /// In the order of the table.
-const GROUPS: [Group; 15] = [
+const GROUPS: [Group; 16] = [
     Group { name: "config", look: setup::look },
     Group { name: "kernel", look: kernel::look },
     Group { name: "kvm", look: kvm::look },
@@ -68,6 +69,7 @@ const GROUPS: [Group; 15] = [
     Group { name: "libvirt", look: libvirt::look },
     Group { name: "cni", look: cni::look },
     Group { name: "kubelet", look: kubelet::look },
+    Group { name: "proxy", look: proxy::look },
     Group { name: "space", look: space::look },
     Group { name: "unit", look: units::look },
     Group { name: "socket", look: sockets::look },

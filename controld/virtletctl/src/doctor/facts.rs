@@ -2,16 +2,18 @@
 //!
 //! Each answer is there or the reason why it is not; a check of what is not there is a warning that says the reason.
 
+use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime};
 
+use common::Chain;
 use proto::cri::{StatusResponse, VersionResponse};
 use serde::Deserialize;
 
 use super::program::{self, ProgramError, Said};
 use crate::cli;
-use crate::client::Client;
-use crate::error::Line;
+use crate::client::{Client, Runtime};
+use crate::error::{CtlError, Line};
 
 /// Our programs answer from files in milliseconds, on a node that is well.
 const FILES: Duration = Duration::from_secs(10);
@@ -23,6 +25,10 @@ const TAPMANAGER: Duration = Duration::from_secs(15);
 const EMULATOR: Duration = Duration::from_secs(5);
 /// controld answers `Status` after a few seconds at most, also while it starts.
 const CONTROLD: Duration = Duration::from_secs(15);
+/// All that the other container runtime is asked.
+const RUNTIME: Duration = Duration::from_secs(10);
+/// How endpoints are written.
+const UNIX: &str = "unix://";
 /// Units that are looked at: ours, and those of a monolithic and of a modular libvirt.
 const UNITS: [&str; 8] = [
     "tapmanager.service",
@@ -36,7 +42,7 @@ const UNITS: [&str; 8] = [
 ];
 
 /// An answer, or why there is none.
-pub(super) type Told<T> = Result<T, ProgramError>;
+pub(crate) type Told<T> = Result<T, ProgramError>;
 
 /// All answers.
 #[derive(Debug)]
@@ -53,18 +59,20 @@ pub(super) struct Facts {
     pub(super) cri_socket: PathBuf,
     /// What it answers.
     pub(super) cri: Result<Answers, String>,
+    /// What the other container runtime answers at its own socket; `None` if controld is in front of none.
+    pub(super) runtime: Option<Result<Runtime, String>>,
     /// Of systemctl.
     pub(super) units: Told<Said>,
 }
 
 /// Of `controld describe settings`.
 #[derive(Debug, Clone, Deserialize)]
-pub(super) struct Settings {
+pub(crate) struct Settings {
     pub(super) run_dir: PathBuf,
     pub(super) state_dir: PathBuf,
     pub(super) images_dir: PathBuf,
     pub(super) images_reserve: u64,
-    pub(super) cri_socket: PathBuf,
+    pub(crate) cri_socket: PathBuf,
     pub(super) tap_socket: PathBuf,
     pub(super) handoff_socket: PathBuf,
     pub(super) libvirt_uri: String,
@@ -74,6 +82,34 @@ pub(super) struct Settings {
     pub(super) virtiofsd: PathBuf,
     pub(super) accel: String,
     pub(super) cgroup_driver: String,
+    // An earlier release tells none of these.
+    /// Whether the configuration says so; else it is the node's.
+    #[serde(default)]
+    pub(crate) cgroup_driver_set: bool,
+    /// Names of all runtime handlers.
+    #[serde(default)]
+    pub(crate) handlers: BTreeSet<String>,
+    /// Of the other container runtime, as it is written.
+    #[serde(default)]
+    pub(crate) runtime_endpoint: Option<String>,
+}
+
+impl Settings {
+    /// controld's socket as kubelet names it.
+    pub(crate) fn endpoint(&self) -> String {
+        format!("{UNIX}{}", self.cri_socket.display())
+    }
+
+    /// Those of our handlers that the other container runtime has, too.
+    pub(crate) fn shared(&self, runtime: &Runtime) -> Vec<String> {
+        self.handlers.intersection(&runtime.handlers).filter(|name| !name.is_empty()).cloned().collect()
+    }
+
+    /// controld's cgroup driver and the other container runtime's, if VMs are refused since they differ.
+    pub(crate) fn drivers_apart<'a>(&'a self, runtime: &'a Runtime) -> Option<(&'a str, &'a str)> {
+        let theirs = runtime.cgroup_driver?;
+        (self.cgroup_driver_set && self.cgroup_driver != theirs).then_some((self.cgroup_driver.as_str(), theirs))
+    }
 }
 
 /// Of `tapmanager check-config`.
@@ -158,7 +194,6 @@ impl Facts {
     pub(super) async fn gather(wanted: &cli::Doctor, socket: &Path) -> Self {
         let controld = wanted.controld_config.as_deref();
         let tapmanager = wanted.tapmanager_config.as_deref();
-        let settings = program::ask("controld", &["describe", "settings"], controld, &[], program::json, FILES);
         let libvirt = program::ask("controld", &["describe", "libvirt"], controld, &[], program::json, LIBVIRT);
         let of_taps = program::ask("tapmanager", &["check-config"], tapmanager, &[], toml_of, FILES);
         // Exit code 1: what is told is that something is not well.
@@ -175,17 +210,47 @@ impl Facts {
         };
         let units = units();
         let with_emulator = async {
-            let settings: Told<Settings> = settings.await;
-            let emulator = match &settings {
-                Ok(settings) => program::run(&settings.emulator, &["--version"], EMULATOR).await,
-                Err(_) => Err(ProgramError::Failed { code: None, said: NO_SETTINGS.to_owned() }),
+            let settings = settings(controld).await;
+            let emulator = async {
+                match &settings {
+                    Ok(settings) => program::run(&settings.emulator, &["--version"], EMULATOR).await,
+                    Err(_) => Err(ProgramError::Failed { code: None, said: NO_SETTINGS.to_owned() }),
+                }
             };
-            (settings, emulator)
+            let other = async {
+                let endpoint = settings.as_ref().ok()?.runtime_endpoint.as_deref()?;
+                Some(runtime(socket_of(endpoint)).await)
+            };
+            let (emulator, other) = tokio::join!(emulator, other);
+            (settings, emulator, other)
         };
-        let ((controld, emulator), libvirt, tapmanager, networks, tap, pods, units, cri) =
+        let ((controld, emulator, runtime), libvirt, tapmanager, networks, tap, pods, units, cri) =
             tokio::join!(with_emulator, libvirt, of_taps, networks, status, pods, units, answers(socket));
-        Self { controld, tapmanager, networks, libvirt, emulator, tap, pods, cri_socket: socket.to_owned(), cri, units }
+        let cri_socket = socket.to_owned();
+        Self { controld, tapmanager, networks, libvirt, emulator, tap, pods, cri_socket, cri, runtime, units }
     }
+}
+
+/// What controld's configuration comes to.
+pub(crate) async fn settings(config: Option<&Path>) -> Told<Settings> {
+    program::ask("controld", &["describe", "settings"], config, &[], program::json, FILES).await
+}
+
+/// What the container runtime at a socket answers, or why it does not.
+pub(crate) async fn runtime(socket: &Path) -> Result<Runtime, String> {
+    let asked = async { Client::connect(socket).await?.runtime().await };
+    match tokio::time::timeout(RUNTIME, asked).await {
+        Ok(Ok(runtime)) => Ok(runtime),
+        // The text of this one is about controld.
+        Ok(Err(CtlError::Connect { cause, .. })) => Err(cause.to_string()),
+        Ok(Err(error)) => Err(Chain(&error).to_string()),
+        Err(_elapsed) => Err(format!("no answer within {} s", RUNTIME.as_secs())),
+    }
+}
+
+/// The path of an endpoint.
+pub(crate) fn socket_of(endpoint: &str) -> &Path {
+    Path::new(endpoint.strip_prefix(UNIX).unwrap_or(endpoint))
 }
 
 /// Why checks that need controld's settings are not made.
@@ -198,7 +263,8 @@ fn toml_of(text: &str) -> Result<TapSettings, String> {
 }
 
 async fn units() -> Told<Said> {
-    let mut words = vec!["show", "--property=Id,LoadState,ActiveState,SubState,UnitFileState,FragmentPath"];
+    let mut words =
+        vec!["show", "--property=Id,LoadState,ActiveState,SubState,UnitFileState,FragmentPath,After,Before"];
     words.extend(UNITS);
     program::run(Path::new("systemctl"), &words, FILES).await
 }

@@ -1,4 +1,5 @@
-//! The kubelet of this node: does it speak to controld, and by which driver do both manage cgroups?
+//! The kubelet of this node: does it speak to controld, and by which driver do both manage cgroups? If controld is in front of another
+//! container runtime, kubelet goes by that one's driver.
 //!
 //! A kubelet that runs is asked by its command line, which may name a configuration; without one, kubeadm's file is read.
 
@@ -9,6 +10,7 @@ use serde::Deserialize;
 use super::facts::{Facts, NO_SETTINGS, Settings};
 use super::finding::Finding;
 use super::host::{Host, HostError};
+use crate::client::Runtime;
 
 const ENDPOINT: &str = "kubelet.endpoint";
 const DRIVER: &str = "kubelet.cgroup-driver";
@@ -17,17 +19,31 @@ const CONFIG: &str = "/var/lib/kubelet/config.yaml";
 /// What a kubelet does by that is told nothing.
 const DEFAULT_DRIVER: &str = "cgroupfs";
 
-/// What it is told.
+/// What it is told by a file.
 #[derive(Debug, Default, PartialEq, Eq, Deserialize)]
 #[serde(default, rename_all = "camelCase")]
-struct Told {
+struct Written {
     container_runtime_endpoint: Option<String>,
     cgroup_driver: Option<String>,
 }
 
+/// A kubelet, and what it is told.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Told {
+    /// Its runtime; its own default without one.
+    pub(crate) endpoint: Option<String>,
+    /// Whether that is an option of its command line, which counts more than the file.
+    pub(crate) by_option: bool,
+    cgroup_driver: Option<String>,
+    /// Whether it runs.
+    pub(crate) runs: bool,
+    /// Its configuration.
+    pub(crate) config: PathBuf,
+}
+
 /// What a check cannot be made without.
 #[derive(Debug, thiserror::Error)]
-enum KubeletError {
+pub(crate) enum KubeletError {
     #[error("{0}")]
     Host(#[from] HostError),
     #[error("`{}` is not there, though kubelet was started with it", .0.display())]
@@ -40,32 +56,49 @@ pub(super) fn look(host: &Host, facts: &Facts) -> Vec<Finding> {
     let none = |seen: &str| [ENDPOINT, DRIVER].map(|check| Finding::ok(check, seen)).into();
     match told(host) {
         Ok(None) => none("no kubelet runs here, and it has no configuration"),
-        Ok(Some((told, runs))) => match &facts.controld {
-            Ok(settings) => vec![endpoint(&told, runs, settings), driver(&told, settings)],
+        Ok(Some(told)) => match &facts.controld {
+            Ok(settings) => {
+                let driver = match &facts.runtime {
+                    None => driver(&told, settings),
+                    Some(Ok(runtime)) => driver_of_runtime(&told, settings, runtime),
+                    Some(Err(_)) => Finding::unknown(DRIVER, "the container runtime, which tells it, does not answer"),
+                };
+                vec![endpoint(&told, settings), driver]
+            }
             Err(_) => [ENDPOINT, DRIVER].map(|check| Finding::unknown(check, NO_SETTINGS)).into(),
         },
         Err(error) => [ENDPOINT, DRIVER].map(|check| Finding::unknown(check, &error)).into(),
     }
 }
 
-/// What kubelet is told, and whether it runs; `None` if there is none.
-fn told(host: &Host) -> Result<Option<(Told, bool)>, KubeletError> {
+/// The node's kubelet; `None` if there is none.
+pub(crate) fn told(host: &Host) -> Result<Option<Told>, KubeletError> {
     let running = command_line(host)?;
     let option = |name: &str| running.as_deref().and_then(|words| value_of(words, name));
     let named = option("--config");
     let path = PathBuf::from(named.as_deref().unwrap_or(CONFIG));
     let text = host.read(&path)?;
-    let mut told = match &text {
+    let written = match &text {
         Some(text) => serde_saphyr::from_str(text)
-            .map_err(|error| KubeletError::Config { path, cause: first_line(&error.to_string()) })?,
+            .map_err(|error| KubeletError::Config { path: path.clone(), cause: first_line(&error.to_string()) })?,
         None if named.is_some() => return Err(KubeletError::Absent(path)),
         None if running.is_none() => return Ok(None),
-        None => Told::default(),
+        None => Written::default(),
     };
-    // Options count more than the file.
-    told.container_runtime_endpoint = option("--container-runtime-endpoint").or(told.container_runtime_endpoint);
-    told.cgroup_driver = option("--cgroup-driver").or(told.cgroup_driver);
-    Ok(Some((told, running.is_some())))
+    let endpoint = option("--container-runtime-endpoint");
+    Ok(Some(Told {
+        by_option: endpoint.is_some(),
+        endpoint: endpoint.or(written.container_runtime_endpoint).filter(|endpoint| !endpoint.is_empty()),
+        cgroup_driver: option("--cgroup-driver").or(written.cgroup_driver),
+        runs: running.is_some(),
+        config: path,
+    }))
+}
+
+/// Whether two endpoints are one, as kubelet takes a path without a scheme.
+pub(crate) fn is_same(one: &str, other: &str) -> bool {
+    let path = |text: &str| text.trim_start_matches("unix:").trim_start_matches('/').to_owned();
+    path(one) == path(other)
 }
 
 /// The words that a kubelet was started with.
@@ -91,19 +124,30 @@ fn value_of(words: &[String], name: &str) -> Option<String> {
     words.iter().rev().find_map(joined).or_else(|| words.windows(2).rev().find_map(apart))
 }
 
-fn endpoint(told: &Told, runs: bool, settings: &Settings) -> Finding {
-    let ours = format!("unix://{}", settings.cri_socket.display());
-    let mend =
+fn endpoint(told: &Told, settings: &Settings) -> Finding {
+    let ours = settings.endpoint();
+    let mut mend =
         format!("set `containerRuntimeEndpoint: {ours}` in kubelet's configuration, and systemctl restart kubelet");
-    let found = told.container_runtime_endpoint.as_deref().unwrap_or_default();
-    // As kubelet takes a path without a scheme.
-    let is_ours = found == ours || found.trim_start_matches("unix:") == settings.cri_socket.display().to_string();
-    let found = if found.is_empty() { "its default" } else { found };
-    match (is_ours, runs) {
-        (true, true) => Finding::ok(ENDPOINT, format!("kubelet speaks to `{found}`")),
-        (true, false) => Finding::ok(ENDPOINT, format!("kubelet does not run; it would speak to `{found}`")),
-        (false, _) => Finding::warning(ENDPOINT, format!("kubelet speaks to {found}: its pods are no machines"), mend),
+    let behind = settings.runtime_endpoint.as_deref();
+    let Some(found) = told.endpoint.as_deref() else {
+        return Finding::warning(ENDPOINT, "kubelet speaks to its default: its pods are no machines", mend);
+    };
+    if is_same(found, &ours) {
+        let seen = if told.runs { "kubelet speaks to" } else { "kubelet does not run; it would speak to" };
+        let behind = behind.map(|behind| format!(", and its containers are of `{behind}`")).unwrap_or_default();
+        return Finding::ok(ENDPOINT, format!("{seen} `{found}`{behind}"));
     }
+    let mut seen = format!("kubelet speaks to {found}: its pods are no machines");
+    match behind {
+        Some(behind) if is_same(found, behind) => {
+            seen = format!(
+                "kubelet speaks to {found}, past controld: its pods are containers, and those of our runtime handlers are refused"
+            );
+        }
+        Some(_) => {}
+        None => mend.push_str("; if its containers are to stay, see `virtletctl proxy enable --check` first"),
+    }
+    Finding::warning(ENDPOINT, seen, mend)
 }
 
 /// kubelet asks controld for the driver, but not each release does.
@@ -120,6 +164,34 @@ fn driver(told: &Told, settings: &Settings) -> Finding {
             ),
             format!("set `cgroupDriver: {ours}` in kubelet's configuration, or `cgroup_driver` in controld.toml"),
         ),
+    }
+}
+
+/// Behind controld it is the container runtime that kubelet asks.
+fn driver_of_runtime(told: &Told, settings: &Settings, runtime: &Runtime) -> Finding {
+    if let Some((ours, theirs)) = settings.drivers_apart(runtime) {
+        let seen =
+            format!("`{theirs}` for the container runtime, `{ours}` by controld's `cgroup_driver`: VMs are refused");
+        return Finding::failure(
+            DRIVER,
+            seen,
+            "leave `cgroup_driver` out of controld.toml, and systemctl restart controld",
+        );
+    }
+    let kubelets = told.cgroup_driver.as_deref();
+    match (runtime.cgroup_driver, kubelets) {
+        (Some(theirs), Some(kubelets)) if kubelets != theirs => Finding::warning(
+            DRIVER,
+            format!(
+                "kubelet is told `{kubelets}`, the container runtime tells it `{theirs}`: a kubelet that does not ask goes by its own"
+            ),
+            format!("set `cgroupDriver: {theirs}` in kubelet's configuration"),
+        ),
+        (Some(theirs), _) => Finding::ok(DRIVER, format!("`{theirs}`, as the container runtime says")),
+        (None, _) => {
+            let kubelets = kubelets.unwrap_or(DEFAULT_DRIVER);
+            Finding::ok(DRIVER, format!("`{kubelets}`, as kubelet is told; the container runtime does not say"))
+        }
     }
 }
 
@@ -171,6 +243,42 @@ mod tests {
         assert_eq!(told[1].0, State::Ok);
         let gone = found(&files[..3]);
         assert!(gone[0].0 == State::Warning && gone[0].1.contains("`/etc/kubelet.yaml` is not there"), "{gone:?}");
+    }
+
+    /// What is found where controld is in front of such a runtime.
+    fn behind(files: &[(&str, &str)], runtime: Result<Runtime, String>, set: bool) -> Vec<(State, String)> {
+        let (_dir, host) = tree(files);
+        let mut facts = facts();
+        if let Ok(settings) = &mut facts.controld {
+            settings.runtime_endpoint = Some("unix:///run/containerd/containerd.sock".into());
+            settings.cgroup_driver_set = set;
+        }
+        facts.runtime = Some(runtime);
+        look(&host, &facts).into_iter().map(|finding| (finding.state, finding.seen)).collect()
+    }
+
+    #[test]
+    fn a_node_with_containers_too_is_judged_by_their_runtime() {
+        let config = |text| [("var/lib/kubelet/config.yaml", text)];
+        let runtime = |driver| Ok(Runtime { cgroup_driver: Some(driver), ..Runtime::default() });
+        let well = behind(&config(OURS), runtime("systemd"), true);
+        assert!(well.iter().all(|(state, _)| *state == State::Ok), "{well:?}");
+        assert!(well[0].1.ends_with("and its containers are of `unix:///run/containerd/containerd.sock`"), "{well:?}");
+        let past = behind(
+            &config("containerRuntimeEndpoint: unix:///run/containerd/containerd.sock\n"),
+            runtime("cgroupfs"),
+            false,
+        );
+        assert!(past[0].0 == State::Warning && past[0].1.contains("past controld"), "{past:?}");
+        assert_eq!(past[1], (State::Ok, "`cgroupfs`, as the container runtime says".into()));
+        let apart = behind(&config(OURS), runtime("cgroupfs"), true);
+        assert!(apart[1].0 == State::Failure && apart[1].1.contains("VMs are refused"), "{apart:?}");
+        let told = behind(&config(OURS), runtime("cgroupfs"), false);
+        assert!(told[1].0 == State::Warning && told[1].1.contains("is told `systemd`"), "{told:?}");
+        let silent = behind(&config(OURS), Ok(Runtime::default()), true);
+        assert_eq!(silent[1].0, State::Ok);
+        let away = behind(&config(OURS), Err("away".into()), false);
+        assert!(away[1].1.starts_with("not known"), "{away:?}");
     }
 
     #[test]

@@ -41,6 +41,9 @@ pub(super) fn facts() -> Facts {
             virtiofsd: "/usr/libexec/virtiofsd".into(),
             accel: "auto".into(),
             cgroup_driver: "systemd".into(),
+            cgroup_driver_set: false,
+            handlers: ["virtlet".to_owned()].into(),
+            runtime_endpoint: None,
         }),
         tapmanager: Ok(TapSettings {
             data_path: "tc".into(),
@@ -55,6 +58,7 @@ pub(super) fn facts() -> Facts {
         pods: Err(nobody()),
         cri_socket: "/run/virtlet/cri.sock".into(),
         cri: Err("nobody answers".into()),
+        runtime: None,
         units: Err(nobody()),
     }
 }

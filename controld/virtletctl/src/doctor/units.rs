@@ -17,6 +17,8 @@ const LIBVIRT: [&str; 4] = ["virtqemud.socket", "virtqemud.service", "libvirtd.s
 /// Where packages have units. A file of an administrator hides one there, and so all that a later release changes in it.
 const PACKAGED: [&str; 2] = ["/usr/lib/systemd/system/", "/lib/systemd/system/"];
 
+const KUBELET: &str = "kubelet.service";
+
 /// A unit, as `systemctl show` tells it.
 #[derive(Debug, Default)]
 struct Unit {
@@ -26,6 +28,8 @@ struct Unit {
     file: String,
     /// Where its file is.
     path: String,
+    after: Vec<String>,
+    before: Vec<String>,
 }
 
 pub(super) fn look(host: &Host, facts: &Facts) -> Vec<Finding> {
@@ -50,6 +54,8 @@ fn parse(text: &str) -> BTreeMap<String, Unit> {
                 "ActiveState" => value.clone_into(&mut unit.active),
                 "SubState" => value.clone_into(&mut unit.sub),
                 "FragmentPath" => value.clone_into(&mut unit.path),
+                "After" => unit.after = value.split(' ').map(str::to_owned).collect(),
+                "Before" => unit.before = value.split(' ').map(str::to_owned).collect(),
                 "UnitFileState" => value.clone_into(&mut unit.file),
                 _ => {}
             }
@@ -57,6 +63,17 @@ fn parse(text: &str) -> BTreeMap<String, Unit> {
         units.insert(id, unit);
     }
     units
+}
+
+/// Which of the units around controld's it does not start in order with: after `runtime`, and before kubelet's. Of what systemctl said;
+/// `None` if it did not tell of controld's unit.
+pub(super) fn out_of_order(told: &str, runtime: &str) -> Option<Vec<String>> {
+    let units = parse(told);
+    let unit = units.get("controld.service").filter(|unit| unit.load == "loaded")?;
+    let has = |list: &[String], name: &str| list.iter().any(|unit| unit == name);
+    let after = (!has(&unit.after, runtime)).then(|| format!("After={runtime}"));
+    let before = (!has(&unit.before, KUBELET)).then(|| format!("Before={KUBELET}"));
+    Some(after.into_iter().chain(before).collect())
 }
 
 /// `has` says whether there is a file.

@@ -1,0 +1,60 @@
+//! A container runtime, asked at its own socket as kubelet would ask it.
+
+use std::collections::BTreeSet;
+
+use proto::cri::{
+    CgroupDriver, ContainerFilter, ContainerState, ContainerStateValue, ListContainerStatsRequest,
+    ListContainersRequest, RuntimeConfigRequest, StatusRequest,
+};
+use tonic::Code;
+
+use super::{Client, MAX_MESSAGE, look};
+use crate::error::CtlError;
+
+/// What it says of itself.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct Runtime {
+    /// Name and version.
+    pub(crate) name: String,
+    /// Names of its runtime handlers; the one of pods without a RuntimeClass is empty.
+    pub(crate) handlers: BTreeSet<String>,
+    /// By what kubelet is to manage cgroups; a runtime of before that call does not say.
+    pub(crate) cgroup_driver: Option<&'static str>,
+    /// How many of its containers run.
+    pub(crate) running: usize,
+    /// Of how many containers it tells what they use of processors and memory.
+    pub(crate) with_stats: usize,
+}
+
+impl Client {
+    /// All that is asked.
+    pub(crate) async fn runtime(&self) -> Result<Runtime, CtlError> {
+        let mut node = self.node.clone().max_decoding_message_size(MAX_MESSAGE);
+        let version = self.node_version().await?;
+        let status = look("read its status", node.status(StatusRequest { verbose: false })).await?;
+        let cgroup_driver = match look("read its cgroup driver", node.runtime_config(RuntimeConfigRequest {})).await {
+            Ok(config) => config.linux.map(|linux| match linux.cgroup_driver() {
+                CgroupDriver::Systemd => "systemd",
+                CgroupDriver::Cgroupfs => "cgroupfs",
+            }),
+            Err(error) if error.code() == Some(Code::Unimplemented) => None,
+            Err(error) => return Err(error),
+        };
+        let runs = ContainerStateValue { state: ContainerState::ContainerRunning.into() };
+        let filter = Some(ContainerFilter { state: Some(runs), ..Default::default() });
+        let running = look("list its containers", node.list_containers(ListContainersRequest { filter })).await?;
+        let stats = node.list_container_stats(ListContainerStatsRequest::default());
+        let with_stats = match look("read what its containers use", stats).await {
+            Ok(stats) => stats.stats.iter().filter(|stats| stats.cpu.is_some() && stats.memory.is_some()).count(),
+            Err(error) if error.code() == Some(Code::Unimplemented) => 0,
+            Err(error) => return Err(error),
+        };
+        Ok(Runtime {
+            name: format!("{} {}", version.runtime_name, version.runtime_version),
+            handlers: status.runtime_handlers.into_iter().map(|handler| handler.name).collect(),
+            cgroup_driver,
+            running: running.containers.len(),
+            with_stats,
+        })
+    }
+}
