@@ -11,7 +11,10 @@ pub use self::image::{
 };
 pub use self::image_files::{Import, Prune, Save};
 pub use self::one::{Console, Explain, Logs, PortForward, Vnc};
-pub use self::others::{Completion, Doctor, Forget, Manual, Orphans, ProxyCommand, ProxyStatus, Validate, Version};
+pub use self::others::{
+    Completion, Doctor, Forget, Manual, Orphans, ProxyCheck, ProxyCommand, ProxyDisable, ProxyEnable, ProxyStatus,
+    Validate, Version,
+};
 pub use self::output::{Form, Output, Progress};
 pub use self::pods::{
     Delete, Describe, Events, InspectPods, Kill, Pause, Pods, Reset, Rm, Scope, Start, Stats, Stop, Top, Wait, Within,
@@ -33,7 +36,7 @@ mod run;
 const EXIT_CODES: &str = "\
 Exit codes:
   0         all went well; also of `port-forward` that Ctrl-C ends
-  1         it failed; of `doctor`: a check failed
+  1         it failed; of `doctor`: a check failed; of `proxy`: something stands in the way
   2         what is written is no command
   2 to 7    of `image`, and of `run` for an image: see `virtletctl image --help`
   65, 66    of `image inspect`: no store would take the file, or it cannot be read

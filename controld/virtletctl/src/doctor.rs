@@ -31,6 +31,9 @@ mod space;
 mod status;
 mod units;
 
+pub(super) use self::facts::{Settings, runtime, settings, socket_of};
+pub(super) use self::host::Host;
+pub(super) use self::kubelet::{Told as Kubelet, is_same, told as kubelet};
 pub(super) use self::program::find as find_program;
 use std::io::Write;
 use std::path::Path;
@@ -41,7 +44,6 @@ use futures_util::future::join_all;
 
 use self::facts::Facts;
 use self::finding::{Finding, State};
-use self::host::Host;
 use super::cli;
 use super::error::CtlError;
 

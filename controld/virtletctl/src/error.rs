@@ -268,6 +268,9 @@ pub enum CtlError {
     /// The node is not fit to run pods; what was printed says why.
     #[error("{failed} of {all} checks failed")]
     Unwell { failed: usize, all: usize },
+    /// What the user wants to be done cannot be done on this node as it is.
+    #[error("in the way: {}", .0.join("; "))]
+    InTheWay(Vec<String>),
     /// The result cannot be printed.
     #[error("failed to print")]
     Output(#[from] io::Error),

@@ -97,6 +97,12 @@ pub async fn run(cli: Cli, out: &mut (dyn Write + Send), interrupt: Interrupt) -
         }
         // Boxed, like those below.
         Command::Doctor(wanted) => return Box::pin(doctor::run(wanted, &cli.socket, out)).await.map_err(one),
+        Command::Proxy { command: Some(ProxyCommand::Enable(wanted)) } => {
+            return Box::pin(proxy::enable(wanted, out)).await.map_err(one);
+        }
+        Command::Proxy { command: Some(ProxyCommand::Disable(wanted)) } => {
+            return Box::pin(proxy::disable(wanted, &cli.socket, out)).await.map_err(one);
+        }
         Command::Validate(wanted) => return Err(one(Box::pin(explain::validate(wanted, &cli.socket)).await)),
         Command::Manual(wanted) => {
             let script = |shell| complete::script(shell).map(Some);
@@ -154,10 +160,13 @@ pub async fn run(cli: Cli, out: &mut (dyn Write + Send), interrupt: Interrupt) -
             boxed(move || async move { orphans::list(client, &wanted, out).await.map_err(one) })
         }
         Command::Forget(wanted) => boxed(move || orphans::forget(client, wanted, out)),
-        Command::Proxy { command } => {
-            let ProxyCommand::Status(wanted) = command.unwrap_or_default();
-            boxed(move || async move { proxy::status(client, &wanted, out).await.map_err(one) })
-        }
+        Command::Proxy { command } => match command.unwrap_or_default() {
+            ProxyCommand::Status(wanted) => {
+                boxed(move || async move { proxy::status(client, &wanted, out).await.map_err(one) })
+            }
+            // Done above.
+            ProxyCommand::Enable(_) | ProxyCommand::Disable(_) => Box::pin(std::future::ready(Ok(()))),
+        },
         Command::Images(wanted) => boxed(move || image::run(client, ImageCommand::Ls(wanted), out, interrupt)),
         Command::Pull(wanted) => boxed(move || image::run(client, ImageCommand::Pull(wanted), out, interrupt)),
         Command::Rmi(wanted) => boxed(move || image::run(client, ImageCommand::Rm(wanted), out, interrupt)),

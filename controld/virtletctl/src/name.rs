@@ -19,6 +19,16 @@ pub(super) fn socket(text: &str) -> Result<PathBuf, String> {
     non_empty(text.strip_prefix("unix://").unwrap_or(text)).map(PathBuf::from)
 }
 
+/// A container runtime's socket as kubelet names it.
+pub(super) fn endpoint(text: &str) -> Result<String, String> {
+    match text.strip_prefix("unix://") {
+        Some(path) if path.starts_with('/') && !path.contains(|c: char| c.is_control() || c == '"' || c == '\\') => {
+            Ok(text.to_owned())
+        }
+        _ => Err("must be unix:// and an absolute path, as `unix:///run/containerd/containerd.sock`".into()),
+    }
+}
+
 /// A DNS label, as names and namespaces of pods are.
 pub(super) fn label(text: &str) -> Result<String, String> {
     if !is_label(text) {

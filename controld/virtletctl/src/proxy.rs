@@ -1,5 +1,10 @@
-//! `proxy status`: the other container runtime of the node, as controld sees it.
+//! `proxy`: the other container runtime of the node. `status` is how controld sees it; `enable` and `disable` say what is to be changed
+//! on the node.
 
+mod plan;
+mod switch;
+
+pub(super) use self::switch::{disable, enable};
 use std::io::Write;
 
 use serde_json::{Value, json};

@@ -1,6 +1,6 @@
 //! Commands against a CRI server of our own on a real socket.
 
-mod fake;
+pub(super) mod fake;
 mod images;
 mod kinds;
 mod machines;

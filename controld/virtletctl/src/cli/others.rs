@@ -6,6 +6,7 @@ use clap::{Args, Subcommand};
 use clap_complete::Shell;
 
 use super::Output;
+use crate::name;
 use crate::thing::{Thing, thing};
 
 /// Of `completion`.
@@ -85,12 +86,55 @@ pub struct Forget {
 pub enum ProxyCommand {
     /// Say whether the other runtime can be asked, since when not, and what is known of it
     Status(ProxyStatus),
+    /// Say what makes pods of this node containers of another runtime, but for those that are to be machines
+    ///
+    /// Which lines of which files, which restarts, in which order, and what stands in the way. It changes nothing. As root; it needs no
+    /// daemon. Exits with 1 if something stands in the way.
+    Enable(ProxyEnable),
+    /// Say what gives kubelet back to the other runtime
+    ///
+    /// As `enable` does. Exits with 1 while there are machines on this node, and names them: kubelet would not know of them any more, and
+    /// would make some of their pods again as containers.
+    Disable(ProxyDisable),
 }
 
 impl Default for ProxyCommand {
     fn default() -> Self {
         Self::Status(ProxyStatus::default())
     }
+}
+
+/// Of `proxy enable`.
+#[derive(Debug, Args)]
+pub struct ProxyEnable {
+    /// Socket of the other runtime, as `unix:///run/containerd/containerd.sock`
+    #[arg(long, value_name = "ENDPOINT", value_parser = name::endpoint)]
+    pub runtime_endpoint: String,
+    /// How it is said.
+    #[command(flatten)]
+    pub check: ProxyCheck,
+}
+
+/// Of `proxy disable`.
+#[derive(Debug, Args)]
+pub struct ProxyDisable {
+    /// How it is said.
+    #[command(flatten)]
+    pub check: ProxyCheck,
+}
+
+/// Of both.
+#[derive(Debug, Args)]
+pub struct ProxyCheck {
+    /// Say what is to be changed; there is no other way yet
+    #[arg(long)]
+    pub check: bool,
+    /// Configuration of controld [default: its own default]
+    #[arg(long, value_name = "FILE")]
+    pub controld_config: Option<PathBuf>,
+    /// How to print.
+    #[command(flatten)]
+    pub output: Output,
 }
 
 /// Of `proxy status`.

@@ -16,7 +16,7 @@ const MAX_NAMES: usize = 100_000;
 
 /// Where the node's files are.
 #[derive(Debug, Clone)]
-pub(super) struct Host {
+pub(crate) struct Host {
     root: PathBuf,
 }
 
@@ -43,7 +43,7 @@ pub(super) enum Kind {
 /// A file that could not be looked at.
 #[derive(Debug, thiserror::Error)]
 #[error("failed to {action} `{}`: {cause}", path.display())]
-pub(super) struct HostError {
+pub(crate) struct HostError {
     action: &'static str,
     path: PathBuf,
     // A part of the text: findings are printed in one line each, without their causes.
@@ -52,7 +52,7 @@ pub(super) struct HostError {
 
 impl Host {
     /// The files below `root`.
-    pub(super) fn new(root: impl Into<PathBuf>) -> Self {
+    pub(crate) fn new(root: impl Into<PathBuf>) -> Self {
         Self { root: root.into() }
     }
 
@@ -71,7 +71,7 @@ impl Host {
     }
 
     /// The text of a file; `None` if there is none.
-    pub(super) fn read(&self, path: impl AsRef<Path>) -> Result<Option<String>, HostError> {
+    pub(crate) fn read(&self, path: impl AsRef<Path>) -> Result<Option<String>, HostError> {
         Ok(self.bytes(path)?.map(|bytes| String::from_utf8_lossy(&bytes).into_owned()))
     }
 

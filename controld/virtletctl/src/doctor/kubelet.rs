@@ -41,6 +41,14 @@ pub(crate) struct Told {
     pub(crate) config: PathBuf,
 }
 
+#[cfg(test)]
+impl Told {
+    /// One that its file tells this.
+    pub(crate) fn of(config: PathBuf, endpoint: Option<String>) -> Self {
+        Self { endpoint, by_option: false, cgroup_driver: None, runs: true, config }
+    }
+}
+
 /// What a check cannot be made without.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum KubeletError {

@@ -32,7 +32,7 @@ type Answer<T> = Result<Response<T>, Status>;
 
 /// What is to happen; becomes a server by [`serve`].
 #[derive(Default)]
-pub(super) struct Fake {
+pub(crate) struct Fake {
     failures: HashMap<&'static str, Status>,
     interrupts: HashMap<&'static str, (Interrupt, i32)>,
     images: Vec<admin_api::Image>,
@@ -97,10 +97,10 @@ fn usage(pod: &PodSandbox, runs: bool, looks: i64) -> PodSandboxStats {
 
 /// The server's other end, for the test.
 #[derive(Clone)]
-pub(super) struct Handle(Arc<Mutex<Fake>>);
+pub(crate) struct Handle(Arc<Mutex<Fake>>);
 
 /// Serves until the test's runtime ends.
-pub(super) fn serve(fake: Fake) -> (TempDir, Handle, PathBuf) {
+pub(crate) fn serve(fake: Fake) -> (TempDir, Handle, PathBuf) {
     let dir = tempfile::tempdir().expect("directory");
     let socket = dir.path().join("cri.sock");
     let listener = tokio::net::UnixListener::bind(&socket).expect("socket");
@@ -131,7 +131,7 @@ impl Fake {
     }
 
     /// One that says this of its node.
-    pub(super) fn on(node: StatusResponse) -> Self {
+    pub(crate) fn on(node: StatusResponse) -> Self {
         Self { node: Some(node), ..Self::default() }
     }
 
