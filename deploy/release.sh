@@ -12,7 +12,7 @@ deploy/deb/build.sh "$DIST" "$OUT" >/dev/null
 deploy/tarball.sh "$DIST" "$OUT" >/dev/null
 deploy/image.sh "$DIST" "$OUT" >/dev/null
 deploy/linked/sbom.py "$DIST" "$VERSION" >"$OUT/virtlet-$VERSION.cdx.json"
-install -m 644 deploy/{alerts,kustomization,runtimeclass}.yaml LICENSE "$DIST/NOTICES" "$OUT/"
+install -m 644 deploy/{admission-policy,alerts,kustomization,runtimeclass}.yaml LICENSE "$DIST/NOTICES" "$OUT/"
 (cd "$OUT" && sha256sum -- * >"$work/SHA256SUMS")
 install -m 644 "$work/SHA256SUMS" "$OUT/"
 ls -l "$OUT"

@@ -14,10 +14,11 @@ use super::node::TOOL_DEADLINE;
 /// Of no commit, so that a clone without its history will do.
 const EPOCH: &str = "1700000000";
 const IMAGE: &str = "registry.example.com/virtlet-install:1.0";
-const FILES: [&str; 12] = [
+const FILES: [&str; 13] = [
     "LICENSE",
     "NOTICES",
     "SHA256SUMS",
+    "admission-policy.yaml",
     "alerts.yaml",
     "daemonset.yaml",
     "kustomization.yaml",
@@ -123,6 +124,13 @@ fn put_together(bed: &Bed, dir: &Path) -> Result<()> {
     fs::write(above.join("kustomization.yaml"), format!("resources: [../first]\n{images}\n"))?;
     let other = built(&above)?;
     ensure!(other.matches("image: mirror.example.com/vi:2\n").count() == 2, "not the other image: {other}");
+    let policy = above.join("policy");
+    fs::create_dir(&policy)?;
+    let resources = "resources: [../../first, admission-policy.yaml]\n";
+    fs::write(policy.join("kustomization.yaml"), resources)?;
+    fs::copy(dir.join("admission-policy.yaml"), policy.join("admission-policy.yaml"))?;
+    let chosen = built(&policy)?;
+    ensure!(chosen.contains("kind: MutatingAdmissionPolicyBinding\n"), "no policy: {chosen}");
     // And the sources' own, whose image has no name yet.
     let sources = built(&bed.config.source("deploy")?)?;
     ensure!(sources.contains("image: virtlet-install:VERSION\n"), "{sources}");
