@@ -48,7 +48,7 @@ pub(super) enum Step {
     Edit {
         file: String,
         /// A line that is there, and below which the others are.
-        below: Option<&'static str>,
+        below: Option<String>,
         remove: Vec<String>,
         add: Vec<String>,
     },
@@ -151,19 +151,23 @@ fn edit(path: &Path, remove: Vec<String>, add: Vec<String>) -> Step {
 /// Of controld.toml: `now` is what it says, `then` what it is to say.
 fn edit_controld(file: &File, now: Option<&str>, then: Option<&str>) -> Step {
     let text = file.text.as_deref().unwrap_or_default();
-    let (mut section, mut has_table, mut line) = ("", false, None);
+    let (mut section, mut below, mut line) = ("", None, None);
     for candidate in text.lines().map(str::trim) {
         let bare = candidate.split('#').next().unwrap_or_default().trim();
         if bare.starts_with('[') {
             section = bare;
-            has_table |= bare == "[proxy]";
+            below = below.or((bare == "[proxy]").then_some(("runtime_endpoint", candidate)));
         }
         let key = bare.split_once('=').map(|(key, _)| key.trim()).unwrap_or_default();
+        // A table beside such keys would be one too many.
+        if section.is_empty() && key.starts_with("proxy.") {
+            below = Some(("proxy.runtime_endpoint", candidate));
+        }
         if matches!((section, key), ("[proxy]", "runtime_endpoint") | ("", "proxy.runtime_endpoint")) {
             line = Some((candidate, key));
         }
     }
-    let key = line.map_or("runtime_endpoint", |(_, key)| key);
+    let key = line.or(below.map(|(key, line)| (line, key))).map_or("runtime_endpoint", |(_, key)| key);
     let written = |key: &str, endpoint: &str| format!("{key} = \"{endpoint}\"");
     let mut add: Vec<_> = then.map(|endpoint| written(key, endpoint)).into_iter().collect();
     let remove: Vec<_> = match (line, now) {
@@ -172,10 +176,10 @@ fn edit_controld(file: &File, now: Option<&str>, then: Option<&str>) -> Step {
         (None, Some(now)) => vec![written("proxy.runtime_endpoint", now)],
         (None, None) => Vec::new(),
     };
-    if line.is_none() && !has_table && !add.is_empty() {
+    if line.is_none() && below.is_none() && !add.is_empty() {
         add.insert(0, "[proxy]".into());
     }
-    let below = (has_table && !key.contains('.')).then_some("[proxy]");
+    let below = below.filter(|(_, below)| line.is_none_or(|(line, _)| line != *below)).map(|(_, line)| line.to_owned());
     Step::Edit { file: file.path.display().to_string(), below, remove, add }
 }
 

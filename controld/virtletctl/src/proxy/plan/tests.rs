@@ -134,11 +134,15 @@ fn lines_of_controlds_file_are_found_however_they_are_written() {
     assert_eq!(edited(Some("#[proxy]\n"), None), (None, String::new(), new));
     assert_eq!(
         edited(Some("[proxy] # x\nlist_deadline_s = 3\n"), None),
-        (Some("[proxy]"), String::new(), line("runtime_endpoint"))
+        (Some("[proxy] # x".to_owned()), String::new(), line("runtime_endpoint"))
     );
     assert_eq!(
         edited(Some("proxy.runtime_endpoint='unix:///a'\n[log]\n"), Some("unix:///a")),
         (None, "proxy.runtime_endpoint='unix:///a'".into(), line("proxy.runtime_endpoint"))
+    );
+    assert_eq!(
+        edited(Some("proxy.list_deadline_s = 3\n"), None),
+        (Some("proxy.list_deadline_s = 3".to_owned()), String::new(), line("proxy.runtime_endpoint"))
     );
     let inline = edited(Some("proxy = { runtime_endpoint = 'unix:///a' }\n"), Some("unix:///a"));
     assert_eq!(inline.1, "proxy.runtime_endpoint = \"unix:///a\"");
