@@ -33,6 +33,24 @@ async fn ctl_until(socket: &Path, args: &[&str], interrupt: Interrupt) -> (Strin
     (String::from_utf8(out).expect("UTF-8"), lines)
 }
 
+/// What a command printed that fails in nothing.
+async fn ok(socket: &Path, args: &[&str]) -> String {
+    let (out, errors) = ctl(socket, args).await;
+    assert_eq!(errors, [""; 0], "{args:?}");
+    out
+}
+
+/// What the errors of a command have the process end with.
+async fn exit_codes(socket: &Path, args: &[&str]) -> Vec<u8> {
+    exit_codes_until(socket, args, Interrupt::default()).await
+}
+
+async fn exit_codes_until(socket: &Path, args: &[&str], interrupt: Interrupt) -> Vec<u8> {
+    let cli = Cli::try_parse_from(["virtletctl", "--socket", socket.to_str().expect("UTF-8")].iter().chain(args));
+    let done = run(cli.expect("arguments"), &mut Vec::new(), interrupt).await;
+    done.err().unwrap_or_default().iter().map(CtlError::exit_code).collect()
+}
+
 fn entries(dir: &Path) -> Vec<String> {
     let entries = std::fs::read_dir(dir).expect("directory").flatten();
     entries.map(|entry| entry.file_name().to_string_lossy().into_owned()).collect()

@@ -1,8 +1,8 @@
 //! What is removed is what was meant: words for other kinds, ids of containers and options of others remove nothing.
 
 use super::fake::Fake;
-use super::verbs::{exit_codes, ok, two};
-use super::{ctl, entries};
+use super::verbs::two;
+use super::{ctl, entries, exit_codes, ok};
 
 #[tokio::test]
 async fn words_for_other_kinds_do_nothing() {

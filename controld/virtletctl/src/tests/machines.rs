@@ -1,14 +1,12 @@
 //! Commands that look at machines, and those that stop and start them.
 
-use std::path::Path;
-
 use clap::Parser as _;
 use proto::cri::{ContainerEventResponse, ContainerEventType, ContainerStatus, PodSandboxMetadata, PodSandboxStatus};
 use serde_json::{Value, json};
 use tonic::Status;
 
-use super::ctl;
 use super::fake::{Fake, Handle, serve};
+use super::{ctl, exit_codes, exit_codes_until, ok};
 use crate::cli::Cli;
 use crate::error::CtlError;
 use crate::interrupt::Interrupt;
@@ -25,12 +23,6 @@ async fn two(fake: Fake) -> (tempfile::TempDir, Handle, std::path::PathBuf) {
     }
     fake.forget_calls();
     (dir, fake, socket)
-}
-
-async fn ok(socket: &Path, args: &[&str]) -> String {
-    let (out, errors) = ctl(socket, args).await;
-    assert_eq!(errors, [""; 0], "{args:?}");
-    out
 }
 
 #[tokio::test]
@@ -308,7 +300,7 @@ async fn a_command_that_is_waited_for_and_not_started_ends_as_in_a_shell() {
         ("no agent answers", 1),
     ] {
         fake.now_fails("ExecSync", Status::invalid_argument(why));
-        assert_eq!(exit_codes(&socket, &["exec", "-s", "web", "x"], Interrupt::default()).await, [code], "{why}");
+        assert_eq!(exit_codes(&socket, &["exec", "-s", "web", "x"]).await, [code], "{why}");
     }
 }
 
@@ -319,12 +311,6 @@ async fn who_leaves_a_port_forward_by_ctrl_c_has_not_failed() {
         let mut fake = Fake::default();
         fake.interrupt_at("PortForward", interrupt.clone(), signal);
         let (_dir, _fake, socket) = two(fake).await;
-        assert_eq!(exit_codes(&socket, &["port-forward", "web", "80"], interrupt).await, codes, "{signal}");
+        assert_eq!(exit_codes_until(&socket, &["port-forward", "web", "80"], interrupt).await, codes, "{signal}");
     }
-}
-
-async fn exit_codes(socket: &Path, args: &[&str], interrupt: Interrupt) -> Vec<u8> {
-    let cli = Cli::try_parse_from(["virtletctl", "--socket", socket.to_str().expect("UTF-8")].iter().chain(args));
-    let done = run(cli.expect("arguments"), &mut Vec::new(), interrupt).await;
-    done.err().unwrap_or_default().iter().map(CtlError::exit_code).collect()
 }

@@ -1,20 +1,17 @@
 //! Commands and options that people bring from docker and kubectl.
 
 use std::ffi::OsString;
-use std::path::Path;
 use std::time::Duration;
 
-use clap::{CommandFactory as _, Parser as _};
+use clap::CommandFactory as _;
 use tonic::Status;
 
-use super::ctl;
 use super::fake::{Fake, Handle, serve};
+use super::{ctl, exit_codes, ok};
 use crate::cli::Cli;
 use crate::client::Client;
 use crate::error::CtlError;
-use crate::interrupt::Interrupt;
 use crate::ready::{self, Guest};
-use crate::run;
 
 /// A machine `web` of an image with a user, and one `db` that is off.
 pub(super) async fn two(fake: Fake) -> (tempfile::TempDir, Handle, std::path::PathBuf) {
@@ -28,18 +25,6 @@ pub(super) async fn two(fake: Fake) -> (tempfile::TempDir, Handle, std::path::Pa
     assert_eq!(ctl(&socket, &["stop", "db"]).await.1, [""; 0]);
     fake.forget_calls();
     (dir, fake, socket)
-}
-
-pub(super) async fn ok(socket: &Path, args: &[&str]) -> String {
-    let (out, errors) = ctl(socket, args).await;
-    assert_eq!(errors, [""; 0], "{args:?}");
-    out
-}
-
-pub(super) async fn exit_codes(socket: &Path, args: &[&str]) -> Vec<u8> {
-    let cli = Cli::try_parse_from(["virtletctl", "--socket", socket.to_str().expect("UTF-8")].iter().chain(args));
-    let done = run(cli.expect("arguments"), &mut Vec::new(), Interrupt::default()).await;
-    done.err().unwrap_or_default().iter().map(CtlError::exit_code).collect()
 }
 
 #[tokio::test]
