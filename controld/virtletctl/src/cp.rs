@@ -20,7 +20,7 @@ use tokio::task::spawn_blocking;
 use self::unpack::Unpacked;
 use super::cli;
 use super::client::Client;
-use super::error::{CtlError, NO_PROGRAM, not_started};
+use super::error::{CopyError, CtlError, NO_PROGRAM, not_started};
 use super::exec::{self, Streams, carry};
 use super::find::Node;
 use super::place::{self, Place};
@@ -61,7 +61,7 @@ pub(super) async fn run(client: &Client, wanted: cli::Cp) -> Result<(), CtlError
             return guest(pod).await?.archive(path, wanted.limit.unsigned_abs()).await;
         }
         (Place::Stream, Place::Guest { pod, path }) => return guest(pod).await?.extract(path).await,
-        _ => return Err(CtlError::OneGuest),
+        _ => return Err(CopyError::OneGuest.into()),
     };
     for path in skipped {
         // What goes wrong with it is no reason to stop.
@@ -92,7 +92,7 @@ impl Guest<'_> {
         let ended = self.finish("tar", session, input, tokio::io::sink()).await;
         match packing.await {
             // If tar has ended, it says why nobody reads.
-            Ok(Err(CtlError::Output(_))) => ended.and(Err(CtlError::Archive(io::ErrorKind::BrokenPipe.into()))),
+            Ok(Err(CtlError::Output(_))) => ended.and(Err(CopyError::Archive(io::ErrorKind::BrokenPipe.into()).into())),
             Ok(packed) => packed.and_then(|skipped| ended.map(|()| skipped)),
             Err(panic) => std::panic::resume_unwind(panic.into_panic()),
         }
@@ -108,7 +108,7 @@ impl Guest<'_> {
         let unpacking = spawn_blocking(move || {
             let unpacked = unpack::unpack(&mut archive, &name, &to, limit)?;
             // tar fills its last record, and must not find nobody who reads.
-            io::copy(&mut archive.take(MAX_RECORD), &mut io::sink()).map_err(CtlError::Archive)?;
+            io::copy(&mut archive.take(MAX_RECORD), &mut io::sink()).map_err(CopyError::Archive)?;
             Ok(unpacked)
         });
         let ended = self.finish("tar", session, mpsc::channel(1).1, ours).await;
@@ -122,7 +122,7 @@ impl Guest<'_> {
             // An archive that ends early is what a tar leaves that fails.
             (_, Err(error)) => Err(error),
             (Err(error), Ok(())) => Err(error),
-            (Ok(unpacked), Ok(())) if unpacked.entries == 0 => Err(CtlError::NothingCopied(path.to_owned())),
+            (Ok(unpacked), Ok(())) if unpacked.entries == 0 => Err(CopyError::NothingCopied(path.to_owned()).into()),
             (Ok(unpacked), Ok(())) => Ok(unpacked),
         }
     }
@@ -131,13 +131,13 @@ impl Guest<'_> {
         let session = self.start(&["test", "-d", path], false).await?;
         match self.finish("test", session, mpsc::channel(1).1, tokio::io::sink()).await {
             Ok(()) => Ok(true),
-            Err(CtlError::Tar { .. }) => Ok(false),
+            Err(CtlError::Copy(CopyError::Tar { .. })) => Ok(false),
             Err(error) => Err(error),
         }
     }
 
     fn lacks(&self, command: &'static str) -> CtlError {
-        CtlError::NoCommand { pod: self.pod.clone(), command }
+        CopyError::NoCommand { pod: self.pod.clone(), command }.into()
     }
 
     async fn start(&self, cmd: &[&str], stdin: bool) -> Result<Session, CtlError> {
@@ -172,7 +172,7 @@ impl Guest<'_> {
             Err(CtlError::Command(EndError::Failed(why))) if not_started(&why) == Some(NO_PROGRAM) => {
                 Err(self.lacks(command))
             }
-            Ok(code) => Err(CtlError::Tar { code, said }),
+            Ok(code) => Err(CopyError::Tar { code, said }.into()),
             Err(error) => Err(error),
         }
     }

@@ -1,23 +1,27 @@
 //! What virtletctl could not do, and what the user can do about it.
 
-use std::error::Error as StdError;
-use std::fmt;
 use std::io;
 use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use common::{Chain, Reason};
+use common::Chain;
 use streaming::client::{AttachError, EndError};
-use tonic::{Code, Status};
-use vmimage::inspect::InspectError;
+use tonic::Code;
 
 pub use self::code::by_signal;
 pub(super) use self::code::{NO_PROGRAM, not_started};
-use super::text::shown;
+pub use self::copy::CopyError;
+pub use self::image::ImageError;
+pub use self::line::Line;
+pub use self::refusal::Refusal;
 
 mod advice;
 mod code;
+mod copy;
+mod image;
+mod line;
+mod refusal;
 #[cfg(test)]
 mod tests;
 
@@ -141,68 +145,9 @@ pub enum CtlError {
         /// What there is.
         known: Vec<String>,
     },
-    /// No such image on this node.
-    #[error("no image `{0}` on this node")]
-    NoImage(String),
-    /// No such image, and too little of an id.
-    #[error("no image `{0}` on this node")]
-    ShortId(String),
-    /// An image that is only pinned.
-    #[error("image `{0}` has no name to remove")]
-    NoName(String),
-    /// What looks like a place that an image could be fetched from.
-    #[error("`{text}` cannot be asked for an image")]
-    Place {
-        /// What was written.
-        text: String,
-        #[source]
-        cause: Reason,
-    },
-    /// What comes on the standard input has no name.
-    #[error("what comes on the standard input has no name; write one behind the `-`")]
-    Nameless,
-    /// An image that is no whole disk.
-    #[error("image `{name}` is a layer: its file holds only what differs from {below}, and is no disk by itself")]
-    NotWhole {
-        name: String,
-        /// What it stands on.
-        below: String,
-    },
-    /// A file that is to be written.
-    #[error("`{}` is there already; -f writes over it", .0.display())]
-    Exists(PathBuf),
-    /// A device, say, or a directory.
-    #[error("`{}` is no regular file; for a device, write `-` and send the standard output there", .0.display())]
-    NotRegular(PathBuf),
-    /// Nobody wants a disk on a terminal.
-    #[error("a disk is not written to a terminal; name a file, or send it on through a pipe")]
-    ToTerminal,
-    /// Nobody can be asked.
-    #[error("nothing was removed: there is no terminal to ask at; -f removes without asking")]
-    Unasked,
-    /// More than one image whose id begins so.
-    #[error("`{text}` is more than one image: {}", found.join(", "))]
-    AmbiguousImage {
-        /// What was written.
-        text: String,
-        /// What it may mean.
-        found: Vec<String>,
-    },
-    /// Images that are not what they were.
-    #[error("{bad} of {all} images are corrupt or missing")]
-    BadImages {
-        /// How many of them are.
-        bad: u64,
-        /// Of how many.
-        all: u64,
-    },
-    /// A provider's sources could not be asked.
-    #[error("provider `{provider}` not refreshed: {why}")]
-    NotRefreshed {
-        provider: String,
-        /// controld's text.
-        why: String,
-    },
+    /// An image, or a file of one, with which something is the matter.
+    #[error(transparent)]
+    OfImage(#[from] ImageError),
     /// The container writes no log.
     #[error("pod `{0}` has no log: it was made without a log directory")]
     NoLog(String),
@@ -234,27 +179,6 @@ pub enum CtlError {
         path: PathBuf,
         #[source]
         cause: io::Error,
-    },
-    /// A file that no store would take as an image.
-    #[error("`{}` would not be taken", path.display())]
-    Refused {
-        path: PathBuf,
-        #[source]
-        cause: vmimage::inspect::Refusal,
-    },
-    /// A layer, which no store takes unless it is told to.
-    #[error("`{}` would not be taken: it stands on `{named}`", path.display())]
-    Layered {
-        path: PathBuf,
-        /// What it stands on.
-        named: String,
-    },
-    /// A file that could not be looked into.
-    #[error("failed to inspect `{}`", path.display())]
-    Inspect {
-        path: PathBuf,
-        #[source]
-        cause: InspectError,
     },
     /// What could be a file or an image, and there is neither the one nor anybody to ask for the other.
     #[error("no file `{}`, and nobody to ask for an image of that name", path.display())]
@@ -307,44 +231,9 @@ pub enum CtlError {
     /// The command did not end well.
     #[error("command terminated with exit code {0}")]
     Exited(u8),
-    /// A copy from this node to this node, or from guest to guest.
-    #[error("one of the two paths must be in a guest, as POD:PATH, and one on this node")]
-    OneGuest,
-    /// A program that `cp` needs is not in the guest.
-    #[error(
-        "no `{command}` in the guest of pod `{pod}`; install it there, or send the file through `virtletctl exec -i`"
-    )]
-    NoCommand { pod: String, command: &'static str },
-    /// tar in a guest failed.
-    #[error("`tar` in the guest ended with exit code {code}: {said}")]
-    Tar {
-        code: u8,
-        /// Its words.
-        said: String,
-    },
-    /// What tar in a guest sends, or is sent, is cut off or makes no sense.
-    #[error("failed to copy the archive between the guest and this node")]
-    Archive(#[source] io::Error),
-    /// A guest sends what is not part of what it was asked for.
-    #[error("the guest sends `{0}`, which was not asked for; nothing more is taken from it")]
-    Stranger(String),
-    /// A guest names a file by a second name that it has not sent by a first.
-    #[error(
-        "the guest sends `{name}` as another name of `{target}`, which it has not sent; nothing more is taken from it"
-    )]
-    StrangeLink { name: String, target: String },
-    /// A guest's second name of a file is that of something else here.
-    #[error(
-        "`{}` is there already, and the guest sends it as another name of a file (a hard link), which goes over nothing; \
-         remove it, or copy to where there is nothing yet", .0.display()
-    )]
-    LinkOver(PathBuf),
-    /// A guest sends too much.
-    #[error("the guest sends more than {limit} bytes; --limit allows more")]
-    TooMuch { limit: u64 },
-    /// Only links, devices and the like.
-    #[error("nothing was copied: `{0}` is neither a file nor a directory; name what it leads to")]
-    NothingCopied(String),
+    /// A copy to or from a guest.
+    #[error(transparent)]
+    Copy(#[from] CopyError),
     /// There is no session of port-forward.
     #[error("failed to forward ports")]
     Forward(#[source] AttachError),
@@ -390,14 +279,6 @@ pub enum CtlError {
     },
 }
 
-/// What a server says when it does not do what it was asked.
-#[derive(Debug)]
-pub struct Refusal(pub Status);
-
-/// An error as one line for the user: what, why, and what to do about it.
-#[derive(Debug)]
-pub struct Line<'a>(pub &'a CtlError);
-
 // === impl CtlError ===
 
 impl CtlError {
@@ -414,15 +295,6 @@ impl CtlError {
     #[must_use]
     pub fn is_broken_pipe(&self) -> bool {
         matches!(self, Self::Output(cause) if cause.kind() == io::ErrorKind::BrokenPipe)
-    }
-
-    /// Why no store would take a file, if that is what this says.
-    pub(super) fn refusal(&self) -> Option<String> {
-        match self {
-            Self::Refused { cause, .. } => Some(Chain(cause).to_string()),
-            Self::Layered { named, .. } => Some(format!("it stands on `{named}`")),
-            _ => None,
-        }
     }
 
     /// As an error of one of the commands of `image`.
@@ -442,39 +314,4 @@ pub(super) fn none_of(errors: Vec<CtlError>) -> Result<(), Vec<CtlError>> {
 
 fn in_namespace(namespace: Option<&str>) -> String {
     namespace.map(|namespace| format!(" in namespace `{namespace}`")).unwrap_or_default()
-}
-
-// === impl Refusal ===
-
-impl Refusal {
-    /// Whether nobody answered at all.
-    fn is_lost_connection(&self) -> bool {
-        self.0.source().is_some_and(|cause| cause.is::<tonic::transport::Error>())
-    }
-}
-
-impl fmt::Display for Refusal {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        if self.is_lost_connection() {
-            f.write_str("the connection was lost")
-        } else if self.0.message().is_empty() {
-            write!(f, "{}", self.0.code())
-        } else {
-            f.write_str(self.0.message())
-        }
-    }
-}
-
-impl StdError for Refusal {}
-
-// === impl Line ===
-
-impl fmt::Display for Line<'_> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&shown(&Chain(self.0).to_string()))?;
-        match self.0.advice() {
-            Some(advice) => write!(f, "; {advice}"),
-            None => Ok(()),
-        }
-    }
 }

@@ -10,7 +10,7 @@ use serde_json::{Value, json};
 
 use super::cli::{self, Form, ImageCommand};
 use super::client::Client;
-use super::error::CtlError;
+use super::error::{CtlError, ImageError};
 use super::interrupt::Interrupt;
 use super::source::{Source, name_of};
 use super::text::{ID_SHOWN, harmless, shown, size, table};
@@ -126,10 +126,9 @@ async fn bring(
 ) -> Result<(), CtlError> {
     let name = match wanted.name {
         Some(name) => name,
-        None if import::is_stdin(&wanted.file) => return Err(CtlError::Nameless),
-        None => {
-            name_of(&wanted.file).map_err(|cause| CtlError::Place { text: wanted.file.display().to_string(), cause })?
-        }
+        None if import::is_stdin(&wanted.file) => return Err(ImageError::Nameless.into()),
+        None => name_of(&wanted.file)
+            .map_err(|cause| ImageError::Place { text: wanted.file.display().to_string(), cause })?,
     };
     let head = ImportHead {
         name,

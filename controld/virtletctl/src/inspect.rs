@@ -6,7 +6,7 @@ use serde_json::json;
 use vmimage::inspect::{Compression, DiskFormat, InspectError, InspectOptions, Qcow2Summary, Summary, inspect_path};
 
 use super::cli::{Format, Inspect};
-use super::error::CtlError;
+use super::error::{CtlError, ImageError};
 use super::text::{harmless, shown, size};
 
 /// Room for the longest name of a line.
@@ -24,11 +24,11 @@ pub(super) fn run(wanted: &Inspect, out: &mut (dyn Write + Send)) -> Result<(), 
         }
         (Err(_), false) => {}
     }
-    judged.map(drop)
+    Ok(judged.map(drop)?)
 }
 
 /// Whether a store would take the file, as far as a file alone can tell.
-fn judge(wanted: &Inspect) -> Result<Summary, CtlError> {
+fn judge(wanted: &Inspect) -> Result<Summary, ImageError> {
     let format = match wanted.format.unwrap_or(Format::Qcow2) {
         Format::Qcow2 => DiskFormat::Qcow2,
         Format::Raw => DiskFormat::Raw,
@@ -37,13 +37,13 @@ fn judge(wanted: &Inspect) -> Result<Summary, CtlError> {
     let summary = inspect_path(&wanted.path, options).map_err(|error| {
         let path = wanted.path.clone();
         match error {
-            InspectError::Refused(cause) => CtlError::Refused { path, cause },
-            cause => CtlError::Inspect { path, cause },
+            InspectError::Refused(cause) => ImageError::Refused { path, cause },
+            cause => ImageError::Inspect { path, cause },
         }
     })?;
     match summary.parent() {
         Some(parent) if !wanted.layered => {
-            Err(CtlError::Layered { path: wanted.path.clone(), named: parent.reference.to_string() })
+            Err(ImageError::Layered { path: wanted.path.clone(), named: parent.reference.to_string() })
         }
         _ => Ok(summary),
     }

@@ -12,7 +12,7 @@ use proto::images::{ImportHead, PullWithProgressRequest};
 use vmimage::name::{ImageRef, given_url};
 
 use super::client::Client;
-use super::error::CtlError;
+use super::error::{CtlError, ImageError};
 use super::interrupt::Interrupt;
 use super::{cli, import, pull};
 
@@ -36,7 +36,7 @@ impl Source {
     /// # Errors
     /// If it looks like a place and is none that can be asked.
     pub(super) fn of(text: &str) -> Result<Self, CtlError> {
-        let unusable = |cause| CtlError::Place { text: text.to_owned(), cause };
+        let unusable = |cause| ImageError::Place { text: text.to_owned(), cause };
         if PATHS.iter().any(|start| text.starts_with(start)) {
             let path = PathBuf::from(text);
             return Ok(Self::File { name: name_of(&path).map_err(unusable)?, path });

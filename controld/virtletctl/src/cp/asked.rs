@@ -5,7 +5,7 @@ use std::ffi::{OsStr, OsString};
 use std::os::unix::ffi::OsStrExt as _;
 use std::path::Path;
 
-use super::super::error::CtlError;
+use super::super::error::CopyError;
 
 /// Directories within each other; a path of Linux cannot have more (`PATH_MAX`).
 const MAX_DEPTH: usize = 2048;
@@ -32,8 +32,8 @@ impl<'a> Asked<'a> {
     }
 
     /// The names that lead from [`Self::to`] to where an entry goes; none if it goes to that very place.
-    pub(super) fn below(&self, path: &[u8]) -> Result<Vec<OsString>, CtlError> {
-        let stranger = || CtlError::Stranger(text(path));
+    pub(super) fn below(&self, path: &[u8]) -> Result<Vec<OsString>, CopyError> {
+        let stranger = || CopyError::Stranger(text(path));
         let names: Vec<&[u8]> = path.split(|byte| *byte == b'/').filter(|name| !matches!(*name, b"" | b".")).collect();
         if path.len() > MAX_PATH
             || path.first() == Some(&b'/')

@@ -5,7 +5,7 @@ use std::io::{self, IsTerminal as _};
 use tokio::io::{AsyncReadExt as _, copy, duplex};
 use tokio::sync::mpsc;
 
-use super::super::error::CtlError;
+use super::super::error::{CopyError, CtlError};
 use super::super::{place, terminal};
 use super::{BUFFER, Guest};
 
@@ -24,11 +24,11 @@ impl Guest<'_> {
         let limited = async {
             // One more than is allowed tells that there is more.
             let written = copy(&mut theirs.take(limit.saturating_add(1)), &mut tokio::io::stdout()).await?;
-            if written > limit { Err(CtlError::TooMuch { limit }) } else { Ok(()) }
+            if written > limit { Err(CtlError::from(CopyError::TooMuch { limit })) } else { Ok(()) }
         };
         let carried = self.finish("tar", session, mpsc::channel(1).1, ours);
         match tokio::join!(limited, carried) {
-            (Err(error @ CtlError::TooMuch { .. }), _) => Err(error),
+            (Err(error @ CtlError::Copy(CopyError::TooMuch { .. })), _) => Err(error),
             (written, carried) => carried.and(written),
         }
     }

@@ -108,7 +108,7 @@ fn another_name_of_a_file_is_a_copy_of_it() {
     // The link leads out of what was asked for.
     let outside = tarred(dir.path(), &["--transform=flags=h;s,.*,other/x,"]);
     let error = unpack(outside.as_slice(), "tree", &dir.path().join("to"), LIMIT).expect_err("a stranger");
-    assert!(matches!(error, CtlError::Stranger(_)), "{error}");
+    assert!(matches!(error, CtlError::Copy(CopyError::Stranger(_))), "{error}");
 }
 
 /// What two names of a file, `a` and `b`, become that come into `here`, whose `tree` has a `secret`; `target` is what the guest says
@@ -252,7 +252,10 @@ fn what_is_too_much_or_cut_off_is_refused() {
     let to = dir.path().join("g");
     // With the entry's own 512, and its name.
     unpack(archive.as_slice(), "f", &to, 2513).expect("as much as may be");
-    assert!(matches!(unpack(archive.as_slice(), "f", &to, 2512), Err(CtlError::TooMuch { limit: 2512 })));
+    assert!(matches!(
+        unpack(archive.as_slice(), "f", &to, 2512),
+        Err(CtlError::Copy(CopyError::TooMuch { limit: 2512 }))
+    ));
     // What is in front of an entry counts: here a header of 600 bytes, in two blocks, with one of its own.
     let mut ahead = forged("f");
     let (record, end) = (format!("600 comment={}\n", "c".repeat(600 - 13)), vec![0; 424]);
@@ -265,7 +268,7 @@ fn what_is_too_much_or_cut_off_is_refused() {
     ahead.splice(..0, [&header[..], record.as_bytes(), &end].concat());
     let costs = 512 + 600 + 512 + "f".len() as u64 + "hostile".len() as u64;
     unpack(ahead.as_slice(), "f", &to, costs).expect("as much as may be");
-    assert!(matches!(unpack(ahead.as_slice(), "f", &to, costs - 1), Err(CtlError::TooMuch { .. })));
+    assert!(matches!(unpack(ahead.as_slice(), "f", &to, costs - 1), Err(CtlError::Copy(CopyError::TooMuch { .. }))));
     for cut in [100, 512, 1000, 2511] {
         let error = unpack(&archive[..cut], "f", &to, LIMIT).expect_err("cut");
         assert!(common::Chain(&error).to_string().contains("cut off"), "{cut}: {error:?}");

@@ -15,7 +15,7 @@ use nix::fcntl::{OFlag, OpenHow, ResolveFlag, openat, openat2};
 use nix::sys::stat::{Mode, mkdirat};
 use vmimage::tar::{Data, Entry, Kind, Tar};
 
-use super::super::error::CtlError;
+use super::super::error::{CopyError, CtlError};
 use super::asked::{Asked, text};
 use super::pack::failed;
 
@@ -42,12 +42,12 @@ pub(super) fn unpack(archive: impl Read, name: &str, to: &Path, limit: u64) -> R
     let mut tar = Tar::of(archive, limit / HEADER);
     let (mut done, mut made) = (Unpacked::default(), Made::default());
     let mut left = limit;
-    while let Some(entry) = tar.next_entry().map_err(CtlError::Archive)? {
+    while let Some(entry) = tar.next_entry().map_err(CopyError::Archive)? {
         // Holes are written, too; files without a byte fill a disk's table of files, and names of links memory.
         let costs = [HEADER, entry.ahead, entry.path.len() as u64]
             .iter()
             .fold(entry.size, |sum, part| sum.saturating_add(*part));
-        left = left.checked_sub(costs).ok_or(CtlError::TooMuch { limit })?;
+        left = left.checked_sub(costs).ok_or(CopyError::TooMuch { limit })?;
         let names = asked.below(&entry.path)?;
         match entry.kind {
             Kind::Directory => {
@@ -62,7 +62,7 @@ pub(super) fn unpack(archive: impl Read, name: &str, to: &Path, limit: u64) -> R
             }
             Kind::Hardlink => {
                 let (mut source, size) = made.open(&asked, &entry)?;
-                left = left.checked_sub(size).ok_or(CtlError::TooMuch { limit })?;
+                left = left.checked_sub(size).ok_or(CopyError::TooMuch { limit })?;
                 let (mut file, path) = create(to, &names, OFlag::O_EXCL, entry.mode)?;
                 // Links are not made: whoever changed one file would change two.
                 io::copy(&mut source, &mut file).map_err(failed("write", &path))?;
@@ -112,7 +112,7 @@ fn create(to: &Path, names: &[OsString], flags: OFlag, mode: u32) -> Result<(Fil
         }
     };
     match opened {
-        Err(nix::Error::EEXIST) => Err(CtlError::LinkOver(path)),
+        Err(nix::Error::EEXIST) => Err(CopyError::LinkOver(path).into()),
         opened => Ok((opened.map_err(io::Error::from).and_then(regular).map_err(failed("write", &path))?, path)),
     }
 }
@@ -174,7 +174,7 @@ impl Made {
         let source = File::from(opened?);
         let metadata = source.metadata().map_err(failed("look at", &path))?;
         if !self.0.contains(&(metadata.dev(), metadata.ino())) {
-            return Err(CtlError::StrangeLink { name: text(&entry.path), target: text(&entry.target) });
+            return Err(CopyError::StrangeLink { name: text(&entry.path), target: text(&entry.target) }.into());
         }
         Ok((source, metadata.len()))
     }
@@ -184,7 +184,7 @@ fn write(tar: &mut Tar<impl Read>, entry: Entry, file: &mut File, path: &Path) -
     let mut data = Data::of(entry);
     let mut buffer = vec![0; CHUNK];
     loop {
-        let read = data.read(tar, &mut buffer).map_err(CtlError::Archive)?;
+        let read = data.read(tar, &mut buffer).map_err(CopyError::Archive)?;
         if read == 0 {
             return Ok(());
         }

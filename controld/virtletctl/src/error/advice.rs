@@ -4,7 +4,6 @@ use std::io;
 
 use streaming::client::EndError;
 use tonic::Code;
-use vmimage::inspect::Refusal as NotTaken;
 
 use super::CtlError;
 
@@ -36,8 +35,6 @@ impl CtlError {
             }
             Self::NoPod { .. } => Some("`virtletctl ps -a` lists all"),
             Self::Ambiguous { .. } => Some("write NAMESPACE/NAME, or more of an id"),
-            Self::AmbiguousImage { .. } => Some("write more of the id"),
-            Self::BadImages { .. } => Some("they are put aside, and `virtletctl image pull` brings them again"),
             Self::PodExists { .. } => Some("choose another --name, or remove it first"),
             Self::Running(_) => Some(
                 "stop it first by `virtletctl stop`; or remove it by `rm -f`, which ends it at once, or `rm -f -t 30`, which \
@@ -56,20 +53,8 @@ impl CtlError {
             Self::Late { .. } => Some("`virtletctl logs` and `virtletctl console` show what the guest does"),
             Self::Uncertain(_) => Some("stop it first, once libvirt answers again"),
             Self::NoContainer(_) => Some("it may be starting; `virtletctl ps -a` shows it"),
-            Self::NoImage(_) => Some("`virtletctl image ls` lists all"),
-            Self::ShortId(_) => Some("of an id, write 8 characters or more"),
-            Self::NoName(_) => Some("it is pinned, and goes with `virtletctl image unpin`"),
             Self::NoFile { cause, .. } => cause.advice(),
-            Self::Refused { cause: NotTaken::NotQcow2 { .. }, .. } => {
-                Some("if it is a raw disk, say so with --format raw")
-            }
-            Self::Refused { cause: NotTaken::Compressed { by: "gzip" | "xz" | "zstd" | "bzip2" }, .. } => {
-                Some("for this command only: a pull unpacks it, and judges what is in it")
-            }
-            Self::Layered { .. } => Some(
-                "flatten it with `qemu-img convert`, or have layers taken by `images.layered` or \
-                 `virtletctl image pull`, as --layered assumes",
-            ),
+            Self::OfImage(error) => error.advice(),
             Self::Twice { .. } => Some("leave one of them out"),
             Self::LeftBehind { .. } => Some("remove it with `virtletctl rm -f`"),
             _ => None,

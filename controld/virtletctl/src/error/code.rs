@@ -2,15 +2,14 @@
 
 use streaming::client::EndError;
 use tonic::Code;
-use vmimage::inspect::InspectError;
 
 use super::{CtlError, Refusal};
 
 /// Exit codes of the commands of `image`.
-const USAGE: u8 = 2;
-const NOT_FOUND: u8 = 3;
-const INTEGRITY: u8 = 4;
-const NETWORK: u8 = 5;
+pub(super) const USAGE: u8 = 2;
+pub(super) const NOT_FOUND: u8 = 3;
+pub(super) const INTEGRITY: u8 = 4;
+pub(super) const NETWORK: u8 = 5;
 const NO_SPACE: u8 = 6;
 const UNSAFE: u8 = 7;
 /// As shells have it of a program that is not started, and of one that is not there.
@@ -27,23 +26,15 @@ impl CtlError {
     #[must_use]
     pub fn exit_code(&self) -> u8 {
         match self {
-            // EX_DATAERR, EX_NOINPUT, EX_IOERR
-            Self::Refused { .. } | Self::Layered { .. } => 65,
-            Self::Inspect { cause: InspectError::Open(_) | InspectError::NotAFile, .. } => 66,
-            Self::Inspect { .. } | Self::Output(_) => 74,
+            // EX_IOERR
+            Self::Output(_) => 74,
             Self::Image { cause, .. } => cause.exit_code(),
-            Self::NoImage(_) | Self::ShortId(_) | Self::NoName(_) => NOT_FOUND,
-            Self::AmbiguousImage { .. }
-            | Self::NoField { .. }
-            | Self::Usage(_)
-            | Self::Place { .. }
-            | Self::Nameless => USAGE,
+            Self::OfImage(error) => error.exit_code(),
+            Self::NoField { .. } | Self::Usage(_) => USAGE,
             Self::Interrupted(signal) => by_signal(*signal),
             Self::Exited(code) => *code,
             Self::Command(EndError::Failed(why)) => not_started(why).unwrap_or(1),
             Self::Call { cause, .. } => not_started(cause.0.message()).unwrap_or(1),
-            Self::BadImages { .. } => INTEGRITY,
-            Self::NotRefreshed { .. } => NETWORK,
             _ => 1,
         }
     }

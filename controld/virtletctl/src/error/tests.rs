@@ -1,3 +1,5 @@
+use tonic::Status;
+
 use super::*;
 
 #[test]

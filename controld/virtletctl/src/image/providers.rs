@@ -8,7 +8,7 @@ use serde_json::json;
 use super::{optional, pretty};
 use crate::cli::ProvidersCommand;
 use crate::client::Client;
-use crate::error::{CtlError, none_of};
+use crate::error::{CtlError, ImageError, none_of};
 use crate::text::{shown, table};
 
 pub(super) async fn run(
@@ -58,7 +58,7 @@ async fn refresh(client: &Client, provider: &str, out: &mut (dyn Write + Send)) 
     let mut failed = Vec::new();
     for outcome in client.refresh_providers(provider).await.map_err(|error| vec![error])? {
         if !outcome.error.is_empty() {
-            failed.push(CtlError::NotRefreshed { provider: outcome.provider, why: outcome.error });
+            failed.push(ImageError::NotRefreshed { provider: outcome.provider, why: outcome.error }.into());
         } else if let Err(error) = writeln!(out, "{}", shown(&outcome.provider)) {
             failed.push(error.into());
         }

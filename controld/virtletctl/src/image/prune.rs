@@ -13,7 +13,7 @@ use vmimage::name::IMPORT;
 use super::{bare, names};
 use crate::cli;
 use crate::client::Client;
-use crate::error::{CtlError, none_of};
+use crate::error::{CtlError, ImageError, none_of};
 use crate::interrupt::Interrupt;
 use crate::tell::tell;
 use crate::text::{ID_SHOWN, shown, size, table};
@@ -119,7 +119,7 @@ fn row(image: &Unused) -> [String; 3] {
 /// Asks on the terminal.
 async fn confirmed(unused: &[Unused], interrupt: &Interrupt) -> Result<bool, CtlError> {
     if !io::stdin().is_terminal() {
-        return Err(CtlError::Unasked);
+        return Err(ImageError::Unasked.into());
     }
     let rows: Vec<_> = unused.iter().map(row).collect();
     let all = size(unused.iter().map(|image| image.size).sum());

@@ -10,7 +10,7 @@ use vmimage::digest::MIN_PREFIX;
 use super::{bare, optional, pretty};
 use crate::cli;
 use crate::client::Client;
-use crate::error::{CtlError, none_of};
+use crate::error::{CtlError, ImageError, none_of};
 use crate::text::shown;
 
 /// Removes one after the other, and prints what went.
@@ -37,7 +37,7 @@ async fn remove(client: &Client, name: &str, handler: &str) -> Result<Vec<Remove
     let removed = client.remove_image(name, handler).await?;
     if removed.is_empty() {
         // The service is fine with an absent image; a person has mistyped it.
-        return Err(absent(name, &client.list_images("", handler).await?));
+        return Err(absent(name, &client.list_images("", handler).await?).into());
     }
     Ok(removed)
 }
@@ -72,22 +72,22 @@ async fn pods(client: &Client) -> Result<HashMap<String, String>, CtlError> {
 }
 
 /// Why a text means none of the images.
-fn absent(text: &str, images: &[Image]) -> CtlError {
+fn absent(text: &str, images: &[Image]) -> ImageError {
     let prefix = text.strip_prefix("sha256:").unwrap_or(text);
     let is_hex = prefix.bytes().all(|byte| matches!(byte, b'0'..=b'9' | b'a'..=b'f'));
     if is_hex && prefix.len() < MIN_PREFIX {
-        return CtlError::ShortId(text.to_owned());
+        return ImageError::ShortId(text.to_owned());
     }
     let begin = |image: &&Image| bare(&image.id).starts_with(prefix);
     if let Some(pinned) = images.iter().filter(|image| image.handler.is_empty()).find(begin) {
-        return CtlError::NoName(pinned.id.clone());
+        return ImageError::NoName(pinned.id.clone());
     }
     let found: BTreeSet<&str> = images.iter().filter(begin).map(|image| image.id.as_str()).collect();
     match found.len() {
-        0 | 1 => CtlError::NoImage(text.to_owned()),
+        0 | 1 => ImageError::NoImage(text.to_owned()),
         _ => {
             let found = found.into_iter().map(str::to_owned).collect();
-            CtlError::AmbiguousImage { text: text.to_owned(), found }
+            ImageError::Ambiguous { text: text.to_owned(), found }
         }
     }
 }

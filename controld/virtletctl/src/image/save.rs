@@ -15,7 +15,7 @@ use uuid::Uuid;
 use super::optional;
 use crate::cli;
 use crate::client::Client;
-use crate::error::CtlError;
+use crate::error::{CtlError, ImageError};
 use crate::import::is_stdin;
 use crate::interrupt::Interrupt;
 
@@ -35,18 +35,18 @@ pub(super) async fn run(
     // As for the standard input: what is read from and what is written to are told apart by the command.
     if is_stdin(&wanted.file) {
         return match io::stdout().is_terminal() {
-            true => Err(CtlError::ToTerminal),
+            true => Err(ImageError::ToTerminal.into()),
             false => copy_out(from, out, interrupt).await,
         };
     }
     let path = &wanted.file;
     let failed = |cause: io::Error| match cause.kind() {
-        io::ErrorKind::AlreadyExists => CtlError::Exists(path.clone()),
+        io::ErrorKind::AlreadyExists => ImageError::Exists(path.clone()).into(),
         _ => CtlError::File { action: "make", path: path.clone(), cause },
     };
     // Of a device the holes would stay what they are, and nobody may remove it.
     if std::fs::metadata(path).is_ok_and(|facts| !facts.is_file()) {
-        return Err(CtlError::NotRegular(path.clone()));
+        return Err(ImageError::NotRegular(path.clone()).into());
     }
     // What is written over is there until the new one is whole.
     let at = if wanted.force { beside(path) } else { path.clone() };
@@ -71,7 +71,7 @@ fn beside(path: &Path) -> PathBuf {
 /// The file of an image that is a disk by itself.
 fn open(name: &str, details: &InspectResponse) -> Result<File, CtlError> {
     if let Some(below) = details.chain.get(1) {
-        return Err(CtlError::NotWhole { name: name.to_owned(), below: below.clone() });
+        return Err(ImageError::NotWhole { name: name.to_owned(), below: below.clone() }.into());
     }
     let path = PathBuf::from(&details.path);
     File::open(&path).map_err(|cause| CtlError::File { action: "open", path, cause })

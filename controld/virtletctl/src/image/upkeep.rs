@@ -10,7 +10,7 @@ use serde_json::{Value, json};
 use super::{known, optional, pretty};
 use crate::cli;
 use crate::client::Client;
-use crate::error::{CtlError, none_of};
+use crate::error::{CtlError, ImageError, none_of};
 use crate::text::{harmless, shown, size, table};
 
 /// Prints the verdict on each image as it comes.
@@ -30,7 +30,7 @@ pub(super) async fn verify(
     }
     if bad > 0 {
         // The worst of it: its code is what the process ends with.
-        failed.insert(0, CtlError::BadImages { bad, all });
+        failed.insert(0, ImageError::Bad { bad, all }.into());
     }
     none_of(failed)
 }

@@ -22,8 +22,11 @@ fn inspect(dir: &Path, arguments: &[&str]) -> Result<String, (u8, String)> {
         Ok(()) => Ok(String::from_utf8(out).expect("UTF-8")),
         Err(error) => {
             // Programs are told in JSON, people by the error alone.
-            let wanted = error.refusal().filter(|_| wanted.json);
-            let wanted = wanted.map(|reason| json!({ "taken": false, "reason": reason }));
+            let reason = match &error {
+                CtlError::OfImage(error) => error.refusal(),
+                _ => None,
+            };
+            let wanted = reason.filter(|_| wanted.json).map(|reason| json!({ "taken": false, "reason": reason }));
             assert_eq!(serde_json::from_slice::<serde_json::Value>(&out).ok(), wanted);
             assert!(wanted.is_some() || out.is_empty(), "nothing else is printed of what is refused");
             Err((error.exit_code(), Line(&error).to_string().replace(dir.to_str().expect("UTF-8"), "DIR")))
