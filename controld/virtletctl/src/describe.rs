@@ -10,6 +10,7 @@ use super::client::Client;
 use super::document;
 use super::error::{CtlError, none_of};
 use super::find::{Node, Pod};
+use super::made;
 use super::text::moment_of;
 
 mod text;
@@ -99,7 +100,7 @@ fn sandbox(response: PodSandboxStatusResponse) -> Map<String, Value> {
         ("ips", ips.into_iter().filter(|ip| !ip.is_empty()).collect()),
         ("runtimeHandler", json!(status.runtime_handler)),
         ("labels", sorted(&status.labels)),
-        ("annotations", sorted(&status.annotations)),
+        ("annotations", sorted(&made::shown(&status.annotations))),
         ("network", info.get("net").cloned().unwrap_or_default()),
     ])
 }
@@ -151,7 +152,7 @@ fn machine(response: ContainerStatusResponse) -> Value {
             }),
         ),
         ("labels", sorted(&status.labels)),
-        ("annotations", sorted(&status.annotations)),
+        ("annotations", sorted(&made::shown(&status.annotations))),
         ("mounts", mounts.collect()),
         ("machine", info.get("machine").cloned().unwrap_or_default()),
     ])

@@ -1,10 +1,14 @@
 //! What a machine was made with that CRI does not tell of a container: its variables and its command. They are kept in an annotation
-//! of the container, from which the next attempt has them.
+//! of the container, from which the next attempt has them. What virtletctl shows of it has no values of variables: they may be secrets.
+
+use std::collections::HashMap;
 
 use proto::cri::{ContainerConfig, KeyValue};
 use serde::{Deserialize, Serialize};
 
 const ANNOTATION: &str = "virtlet.cloud/made-with";
+/// What is shown in place of a value.
+const HIDDEN: &str = "(hidden)";
 
 #[derive(Debug, Serialize, Deserialize)]
 struct Made {
@@ -32,6 +36,22 @@ pub(super) fn give_back(config: &mut ContainerConfig) {
     config.command = command;
 }
 
+/// Annotations as they are shown: of variables that are kept, with their names alone; of an annotation of that name that is not ours,
+/// nothing.
+pub(super) fn shown(annotations: &HashMap<String, String>) -> HashMap<String, String> {
+    let mut shown = annotations.clone();
+    if let Some(kept) = shown.get_mut(ANNOTATION) {
+        *kept = without_values(kept).unwrap_or_else(|| HIDDEN.to_owned());
+    }
+    shown
+}
+
+fn without_values(kept: &str) -> Option<String> {
+    let mut made: Made = serde_json::from_str(kept).ok()?;
+    made.env.iter_mut().for_each(|(_, value)| HIDDEN.clone_into(value));
+    serde_json::to_string(&made).ok()
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -47,6 +67,25 @@ mod tests {
         let mut next = ContainerConfig { annotations: first.annotations.clone(), ..Default::default() };
         give_back(&mut next);
         assert_eq!((&next.envs, &next.command), (&first.envs, &first.command));
+    }
+
+    #[test]
+    fn values_of_variables_are_not_shown() {
+        let of =
+            |text: &str| HashMap::from([("a".to_owned(), "b".to_owned()), (ANNOTATION.to_owned(), text.to_owned())]);
+        for (kept, wanted) in [
+            (
+                r#"{"env":[["KEY","secret"],["EMPTY",""]],"command":["sleep","1"]}"#,
+                r#"{"env":[["KEY","(hidden)"],["EMPTY","(hidden)"]],"command":["sleep","1"]}"#,
+            ),
+            (r#"{"env":[],"command":[]}"#, r#"{"env":[],"command":[]}"#),
+            ("secret", "(hidden)"),
+            (r#"{"env":{"KEY":"secret"}}"#, "(hidden)"),
+        ] {
+            assert_eq!(shown(&of(kept)), of(wanted), "{kept}");
+        }
+        let others = HashMap::from([("a".to_owned(), "b".to_owned())]);
+        assert_eq!(shown(&others), others);
     }
 
     #[test]

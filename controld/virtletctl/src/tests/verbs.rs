@@ -212,6 +212,27 @@ async fn a_machine_that_is_started_again_has_its_variables() {
 }
 
 #[tokio::test]
+async fn values_of_variables_are_nowhere_in_what_is_shown() {
+    let (dir, _fake, socket) = serve(Fake::default());
+    let logs = dir.path().join("logs");
+    let args = ["run", "-e", "KEY=sesame", "--name", "web", "--log-dir", logs.to_str().expect("UTF-8"), "x/a.img"];
+    ok(&socket, &args).await;
+    for (args, names) in [
+        (&["inspect", "web"][..], true),
+        (&["inspect", "web", "-o", "yaml"], true),
+        (&["describe", "web"], true),
+        (&["get", "web", "-o", "json"], false),
+        (&["get", "web", "-o", "yaml"], false),
+        (&["get", "web", "-o", "jsonpath={.status}"], false),
+        (&["ps", "--format", "json"], false),
+    ] {
+        let told = ok(&socket, args).await;
+        assert!(!told.contains("sesame"), "{args:?}: {told}");
+        assert_eq!(told.contains("KEY"), names, "{args:?}: {told}");
+    }
+}
+
+#[tokio::test]
 async fn machines_are_reset_and_rebooted() {
     let (_dir, fake, socket) = two(Fake::default()).await;
     for (args, seconds) in [(&["reset", "web"][..], 0), (&["reboot", "web", "-t", "9"], 9)] {
