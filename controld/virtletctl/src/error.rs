@@ -208,6 +208,9 @@ pub enum CtlError {
         what: String,
         deadline: Duration,
     },
+    /// What was only to be looked for is not there.
+    #[error("{0} has not come")]
+    NotYet(String),
     /// The terminal, or a signal, cannot be had.
     #[error("failed to {action}")]
     Terminal {

@@ -1,8 +1,10 @@
 //! When a guest can be spoken to: an agent in it answers, or its port takes a connection. Nobody tells of either, so both are tried.
 
 use std::net::{IpAddr, SocketAddr};
+use std::pin::pin;
 use std::time::Duration;
 
+use futures_util::future::{Either, select};
 use proto::cri::{ContainerState, ExecSyncRequest};
 use tokio::net::TcpStream;
 use tokio::time::{sleep, timeout};
@@ -18,6 +20,8 @@ pub(super) const SSH: u16 = 22;
 const AGAIN: Duration = Duration::from_secs(1);
 /// For one connection: a guest without a network drops what asks for one.
 const CONNECT: Duration = Duration::from_secs(3);
+/// For a guest's answer, if one is not to wait for it: one that is up gives it at once.
+const AT_ONCE: Duration = Duration::from_secs(1);
 /// What every guest has, and what does nothing.
 const NOTHING: &str = "true";
 
@@ -46,6 +50,24 @@ pub(super) async fn wait(client: &Client, guest: Guest<'_>, deadline: Duration) 
     late(format!("an answer of the guest of `{}`", guest.pod), deadline, wait::told(&what, answered)).await
 }
 
+/// Whether it gives either sign now.
+pub(super) async fn now(client: &Client, guest: Guest<'_>) -> bool {
+    let connected = async {
+        match guest.address {
+            Some(address) => connects(address, SSH).await,
+            None => false,
+        }
+    };
+    let either = async {
+        match select(pin!(has_agent(client, guest.container)), pin!(connected)).await {
+            Either::Left((true, _)) | Either::Right((true, _)) => true,
+            Either::Left((false, connected)) => connected.await,
+            Either::Right((false, answered)) => answered.await,
+        }
+    };
+    timeout(AT_ONCE, either).await.unwrap_or(false)
+}
+
 /// Waits for a port of a guest.
 pub(super) async fn port(client: &Client, guest: Guest<'_>, port: u16, deadline: Duration) -> Result<(), CtlError> {
     let what = format!("waiting up to {} s for port {port} of {}; Ctrl-C leaves", deadline.as_secs(), guest.pod);
@@ -68,24 +90,32 @@ pub(super) async fn late<T>(
 }
 
 async fn agent_answers(client: &Client, container: &str) {
-    loop {
-        // controld waits for a guest that boots.
-        let request = ExecSyncRequest { container_id: container.to_owned(), cmd: vec![NOTHING.into()], timeout: 0 };
-        match client.exec_sync(request).await {
-            Ok(_) => return,
-            // An agent has said so.
-            Err(CtlError::Call { cause, .. }) if not_started(cause.0.message()).is_some() => return,
-            Err(_) => sleep(AGAIN).await,
-        }
+    while !has_agent(client, container).await {
+        sleep(AGAIN).await;
+    }
+}
+
+/// Whether an agent answers. controld waits for a guest that boots.
+async fn has_agent(client: &Client, container: &str) -> bool {
+    let request = ExecSyncRequest { container_id: container.to_owned(), cmd: vec![NOTHING.into()], timeout: 0 };
+    match client.exec_sync(request).await {
+        Ok(_) => true,
+        // An agent has said so.
+        Err(CtlError::Call { cause, .. }) => not_started(cause.0.message()).is_some(),
+        Err(_) => false,
     }
 }
 
 /// Never of a guest without an address.
 async fn opens(address: Option<IpAddr>, port: u16) {
     let Some(address) = address else { return std::future::pending().await };
-    while !matches!(timeout(CONNECT, TcpStream::connect(SocketAddr::new(address, port))).await, Ok(Ok(_))) {
+    while !connects(address, port).await {
         sleep(AGAIN).await;
     }
+}
+
+async fn connects(address: IpAddr, port: u16) -> bool {
+    matches!(timeout(CONNECT, TcpStream::connect(SocketAddr::new(address, port))).await, Ok(Ok(_)))
 }
 
 /// Waits for the machine's end, and says it.

@@ -1,6 +1,7 @@
 //! `wait`: until machines have ended, run, answer, or are gone.
 
 use std::io::Write;
+use std::net::IpAddr;
 use std::time::Duration;
 
 use futures_util::future::join_all;
@@ -20,8 +21,6 @@ use super::text::shown;
 const LOOK_AGAIN: Duration = Duration::from_secs(5);
 /// After the events have ended, as they do when controld restarts.
 const PAUSE: Duration = Duration::from_secs(1);
-/// For one look and its answer, if one is not to wait.
-const LOOK: Duration = Duration::from_secs(5);
 /// For what comes soon or never, if nobody says how long.
 const SOON: Duration = Duration::from_secs(300);
 
@@ -50,35 +49,47 @@ async fn one(client: &Client, node: &Node, text: &str, wanted: &Wait) -> Result<
         found => found?,
     };
     let name = pod.name();
+    let what = awaited(wanted.until, &name);
     let deadline = match wanted.timeout {
-        Some(Duration::ZERO) => LOOK,
+        Some(Duration::ZERO) => return now(client, &pod, text, wanted.until).await?.ok_or(CtlError::NotYet(what)),
         said => said.unwrap_or(SOON),
     };
     let come = async {
         match wanted.until {
             Until::Ready => {
-                if pod.container().is_ok_and(|newest| newest.state() == ContainerState::ContainerExited) {
-                    return Err(CtlError::NotRunning(name.clone()));
-                }
-                runs(client, &pod).await?;
-                let pod = Node::read(client).await?.find(&pod.sandbox.id)?;
-                let address = client.pod_ip(&pod.sandbox.id).await?.parse().ok();
-                let guest = Guest { pod: &name, container: &pod.running()?.id, address };
+                is_on(&pod)?;
+                until(client, async || does_run(client, &pod).await).await?;
+                let (container, address) = guest(client, &pod).await?;
+                let guest = Guest { pod: &name, container: &container, address };
                 ready::wait(client, guest, deadline).await?;
             }
-            Until::Running => runs(client, &pod).await?,
-            Until::Removed => is_gone(client, &pod).await?,
-            Until::Stopped => {
-                let ended = ended(client, &pod.container()?.id).await?;
-                return Ok(ended.map_or_else(|| "-".into(), |status| status.exit_code.to_string()));
-            }
+            Until::Running => until(client, async || does_run(client, &pod).await).await?,
+            Until::Removed => until(client, async || is_gone(client, &pod).await).await?,
+            Until::Stopped => return Ok(exit_code(ended(client, &pod.container()?.id).await?)),
         }
         Ok(text.to_owned())
     };
     if wanted.timeout.is_none() && matches!(wanted.until, Until::Stopped | Until::Removed) {
         return come.await;
     }
-    late(awaited(wanted.until, &name), deadline, come).await
+    late(what, deadline, come).await
+}
+
+/// The same, if it is so already.
+async fn now(client: &Client, pod: &Pod, text: &str, until: Until) -> Result<Option<String>, CtlError> {
+    let is_so = match until {
+        Until::Ready => {
+            is_on(pod)?;
+            does_run(client, pod).await?.is_some() && {
+                let (container, address) = guest(client, pod).await?;
+                ready::now(client, Guest { pod: &pod.name(), container: &container, address }).await
+            }
+        }
+        Until::Running => does_run(client, pod).await?.is_some(),
+        Until::Removed => is_gone(client, pod).await?.is_some(),
+        Until::Stopped => return Ok(has_ended(client, &pod.container()?.id).await?.map(exit_code)),
+    };
+    Ok(is_so.then(|| text.to_owned()))
 }
 
 /// What did not come, if it does not.
@@ -91,31 +102,48 @@ fn awaited(until: Until, pod: &str) -> String {
     }
 }
 
+/// Refuses to wait for the guest of a machine that is off, and that nobody may start.
+fn is_on(pod: &Pod) -> Result<(), CtlError> {
+    match pod.container() {
+        Ok(newest) if newest.state() == ContainerState::ContainerExited => Err(CtlError::NotRunning(pod.name())),
+        _ => Ok(()),
+    }
+}
+
+/// The container and the address of a guest, as they are now.
+async fn guest(client: &Client, pod: &Pod) -> Result<(String, Option<IpAddr>), CtlError> {
+    let pod = Node::read(client).await?.find(&pod.sandbox.id)?;
+    let address = client.pod_ip(&pod.sandbox.id).await?.parse().ok();
+    Ok((pod.running()?.id.clone(), address))
+}
+
+/// What is printed of a machine that has ended, or is gone.
+fn exit_code(ended: Option<ContainerStatus>) -> String {
+    ended.map_or_else(|| "-".into(), |status| status.exit_code.to_string())
+}
+
 /// Waits until a machine has ended; how, unless it is gone meanwhile.
 pub(super) async fn ended(client: &Client, container: &str) -> Result<Option<ContainerStatus>, CtlError> {
-    until(client, async || match client.container(container).await {
+    until(client, async || has_ended(client, container).await).await
+}
+
+async fn has_ended(client: &Client, container: &str) -> Result<Option<Option<ContainerStatus>>, CtlError> {
+    match client.container(container).await {
         Ok(status) => Ok((status.state() == ContainerState::ContainerExited).then_some(Some(status))),
         Err(error) if error.code() == Some(Code::NotFound) => Ok(Some(None)),
         Err(error) => Err(error),
-    })
-    .await
+    }
 }
 
-async fn runs(client: &Client, pod: &Pod) -> Result<(), CtlError> {
-    until(client, async || {
-        let node = Node::read(client).await?;
-        let newest = node.containers_of(&pod.sandbox).next();
-        Ok(newest.is_some_and(|newest| newest.state() == ContainerState::ContainerRunning).then_some(()))
-    })
-    .await
+async fn does_run(client: &Client, pod: &Pod) -> Result<Option<()>, CtlError> {
+    let node = Node::read(client).await?;
+    let newest = node.containers_of(&pod.sandbox).next();
+    Ok(newest.is_some_and(|newest| newest.state() == ContainerState::ContainerRunning).then_some(()))
 }
 
-async fn is_gone(client: &Client, pod: &Pod) -> Result<(), CtlError> {
-    until(client, async || {
-        let known = client.sandboxes().await?;
-        Ok((!known.iter().any(|sandbox| sandbox.id == pod.sandbox.id)).then_some(()))
-    })
-    .await
+async fn is_gone(client: &Client, pod: &Pod) -> Result<Option<()>, CtlError> {
+    let known = client.sandboxes().await?;
+    Ok((!known.iter().any(|sandbox| sandbox.id == pod.sandbox.id)).then_some(()))
 }
 
 /// Looks at each event, and now and then, until something is found.

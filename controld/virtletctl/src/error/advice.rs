@@ -40,7 +40,7 @@ impl CtlError {
                 "stop it first by `virtletctl stop`; or remove it by `rm -f`, which ends it at once, or `rm -f -t 30`, which \
                  lets it shut down",
             ),
-            Self::NotRunning(_) => Some("`virtletctl ps -a` shows how it is"),
+            Self::NotRunning(_) | Self::NotYet(_) => Some("`virtletctl ps -a` shows how it is"),
             Self::Command(EndError::Lost(_)) => {
                 Some("did controld restart? the command was killed with it; see `journalctl -u controld`")
             }

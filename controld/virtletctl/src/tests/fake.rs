@@ -47,6 +47,8 @@ pub(crate) struct Fake {
     reason: String,
     /// For who listens next; then the stream ends.
     events: Vec<ContainerEventResponse>,
+    /// How often somebody began to listen to events.
+    streams: usize,
     /// How often it was asked what pods use.
     looks: i64,
     /// At which of these all machines have ended.
@@ -55,6 +57,8 @@ pub(crate) struct Fake {
     made: usize,
     /// What is said of the node, with all that is said beside it.
     node: Option<StatusResponse>,
+    /// Whether pods have no address.
+    unreachable: bool,
     /// What machines end with as soon as they are started, if they do.
     pub(super) exit_code: Option<i32>,
 }
@@ -165,6 +169,11 @@ impl Handle {
         self.state().machines.last().expect("made").1.clone()
     }
 
+    /// Pods have no address: what is at one of theirs depends on where a test runs.
+    pub(super) fn take_addresses(&self) {
+        self.state().unreachable = true;
+    }
+
     /// All pods are as others make them.
     pub(super) fn forget_labels(&self) {
         self.state().pods.iter_mut().for_each(|(pod, _)| pod.labels.clear());
@@ -172,6 +181,10 @@ impl Handle {
 
     pub(super) fn now_fails(&self, call: &'static str, status: Status) {
         self.state().fail(call, status);
+    }
+
+    pub(super) fn streams(&self) -> usize {
+        self.state().streams
     }
 
     pub(super) fn looks(&self) -> i64 {
@@ -251,7 +264,8 @@ impl RuntimeService for Handle {
         self.called("PodSandboxStatus", "", |state| {
             let pod = state.pods.iter().find(|(pod, _)| pod.id == id);
             let metadata = pod.and_then(|(pod, _)| pod.metadata.clone());
-            let network = PodSandboxNetworkStatus { ip: "10.1.0.1".into(), additional_ips: Vec::new() };
+            let ip = if state.unreachable { String::new() } else { "10.1.0.1".into() };
+            let network = PodSandboxNetworkStatus { ip, additional_ips: Vec::new() };
             let status = PodSandboxStatus { id, metadata, network: Some(network), ..Default::default() };
             let info = [("info".to_owned(), r#"{"net":{"nics":[]}}"#.to_owned())].into();
             PodSandboxStatusResponse { status: Some(status), info, ..Default::default() }
@@ -332,7 +346,9 @@ impl RuntimeService for Handle {
         &self,
         _: Request<GetEventsRequest>,
     ) -> Answer<tonic::codegen::BoxStream<ContainerEventResponse>> {
-        let events: Vec<_> = self.state().events.drain(..).map(Ok).collect();
+        let mut state = self.state();
+        state.streams += 1;
+        let events: Vec<_> = state.events.drain(..).map(Ok).collect();
         Ok(Response::new(Box::pin(tokio_stream::iter(events))))
     }
 

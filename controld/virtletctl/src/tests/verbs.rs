@@ -254,8 +254,33 @@ async fn what_has_come_already_is_not_waited_for() {
     ] {
         assert_eq!(ok(&socket, args).await, wanted, "{args:?}");
     }
+    for (args, wanted) in [
+        (&["wait", "--timeout", "0", "db"][..], "0\n"),
+        (&["wait", "--for", "running", "--timeout=0s", "web"], "web\n"),
+        (&["wait", "--for", "removed", "--timeout=0", "nobody"], "nobody\n"),
+    ] {
+        assert_eq!(ok(&socket, args).await, wanted, "{args:?}");
+    }
     let late = ctl(&socket, &["wait", "--for", "delete", "web", "--timeout", "1s"]).await.1;
     assert!(late[0].starts_with("the removal of pod `web` did not come within 1 s"), "{late:?}");
+}
+
+#[tokio::test]
+async fn who_does_not_wait_is_told_what_is_not_so() {
+    let (_dir, fake, socket) = two(Fake::default()).await;
+    fake.now_fails("ExecSync", Status::failed_precondition("no agent answers in the guest"));
+    fake.take_addresses();
+    for (args, what) in [
+        (&["wait", "web"][..], "the end of the machine of pod `web` has not come"),
+        (&["wait", "--for", "removed", "web"], "the removal of pod `web` has not come"),
+        (&["wait", "--for", "running", "db"], "the start of the machine of pod `db` has not come"),
+        (&["wait", "--for", "ready", "web"], "an answer of the guest of `web` has not come"),
+    ] {
+        let args = [args, &["--timeout", "0"]].concat();
+        let told = format!("{what}; `virtletctl ps -a` shows how it is");
+        assert_eq!(ctl(&socket, &args).await, (String::new(), vec![told]), "{args:?}");
+    }
+    assert_eq!(fake.streams(), 0, "nobody listens to events");
 }
 
 #[tokio::test]
