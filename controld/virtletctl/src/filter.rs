@@ -3,6 +3,8 @@
 use std::collections::HashMap;
 use std::mem::{Discriminant, discriminant};
 
+use super::ancestor::{self, Ancestor};
+
 /// Keys that are known.
 const KEYS: &str = "name, id, label, status and ancestor";
 
@@ -17,8 +19,8 @@ pub enum Filter {
     Label(String, Option<String>),
     /// Words of ours for one of docker's.
     Status(&'static [&'static str]),
-    /// A part of the image's name.
-    Ancestor(String),
+    /// The image.
+    Ancestor(Ancestor),
 }
 
 /// What a row is judged by.
@@ -29,6 +31,8 @@ pub(super) struct Judged<'a> {
     pub(super) labels: &'a HashMap<String, String>,
     pub(super) state: &'a str,
     pub(super) image: &'a str,
+    /// The image's id, if that is known.
+    pub(super) image_id: &'a str,
 }
 
 /// Reads a `--filter`.
@@ -36,11 +40,14 @@ pub(super) fn parse(text: &str) -> Result<Filter, String> {
     let Some((key, value)) = text.split_once('=') else {
         return Err("must be KEY=VALUE; for a manifest there is `virtletctl validate -f FILE`".into());
     };
+    if value.is_empty() {
+        return Err(format!("nothing is behind `{key}=`; leave it out, or write what is meant"));
+    }
     let owned = value.to_owned();
     match key {
         "name" => name(value).map(Filter::Name),
         "id" => Ok(Filter::Id(owned)),
-        "ancestor" | "image" => Ok(Filter::Ancestor(owned)),
+        "ancestor" | "image" => ancestor::parse(value).map(Filter::Ancestor),
         "label" => Ok(match value.split_once('=') {
             Some((name, value)) => Filter::Label(name.to_owned(), Some(value.to_owned())),
             None => Filter::Label(owned, None),
@@ -98,7 +105,7 @@ impl Filter {
                 row.labels.get(key).is_some_and(|found| value.as_ref().is_none_or(|value| value == found))
             }
             Self::Status(states) => states.contains(&row.state),
-            Self::Ancestor(part) => row.image.contains(part.as_str()),
+            Self::Ancestor(image) => image.is(row.image, row.image_id),
         }
     }
 }
@@ -120,7 +127,14 @@ mod tests {
     #[test]
     fn rows_are_filtered_as_by_docker() {
         let labels: HashMap<String, String> = [("app".to_owned(), "web".to_owned())].into();
-        let row = Judged { name: "web-1", ids: ["5a", "c0"], labels: &labels, state: "Paused", image: "x/debian.img" };
+        let row = Judged {
+            name: "web-1",
+            ids: ["5a", "c0"],
+            labels: &labels,
+            state: "Paused",
+            image: "x/debian.img",
+            image_id: "",
+        };
         for (filters, wanted) in [
             (&[][..], true),
             (&["name=web"], true),
@@ -140,13 +154,19 @@ mod tests {
             (&["status=running"], false),
             (&["status=running", "status=paused"], true),
             (&["name=web", "status=exited"], false),
-            (&["ancestor=debian"], true),
+            (&["ancestor=x/debian.img"], true),
+            (&["ancestor=y/a.img", "ancestor=x/debian.img:latest"], true),
+            (&["ancestor=debian"], false),
         ] {
             let filters: Vec<Filter> = filters.iter().map(|text| parse(text).expect(text)).collect();
             assert_eq!(select(&filters, row), wanted, "{filters:?}");
         }
-        for text in ["", "name", "colour=red", "status=lost", "name=web|db", "before=web"] {
+        for text in ["", "name", "colour=red", "status=lost", "name=web|db", "before=web", "ancestor=A B"] {
             parse(text).expect_err(text);
+        }
+        for key in ["name", "id", "label", "status", "ancestor"] {
+            let told = parse(&format!("{key}=")).expect_err(key);
+            assert!(told.starts_with(&format!("nothing is behind `{key}=`")) && told.lines().count() == 1, "{told}");
         }
     }
 }

@@ -6,6 +6,7 @@
 //! server is printed with its control characters escaped (`text`), except for logs and consoles, which are for the
 //! terminal as they are.
 
+mod ancestor;
 pub mod cli;
 pub mod client;
 pub mod complete;

@@ -19,6 +19,7 @@ pub(super) struct Row {
     pub(super) state: &'static str,
     pub(super) ip: String,
     pub(super) image: String,
+    pub(super) image_id: String,
     /// When the pod was made: a machine that is started again is as old as it was.
     pub(super) created: i64,
     /// When the container was made, or else the pod.
@@ -55,6 +56,7 @@ fn row(sandbox: &PodSandbox, container: Option<&Container>, ips: &BTreeMap<Strin
         },
         ip: ips.get(&sandbox.id).cloned().unwrap_or_default(),
         image: image.image,
+        image_id: container.map(|container| container.image_id.clone()).unwrap_or_default(),
         created: sandbox.created_at,
         newest: container.map_or(sandbox.created_at, |container| container.created_at),
         pod: sandbox.id.clone(),
@@ -95,8 +97,8 @@ impl Row {
     }
 
     pub(super) fn judged(&self) -> Judged<'_> {
-        let Self { name, labels, state, image, pod, container, .. } = self;
-        Judged { name, ids: [pod, container], labels, state, image }
+        let Self { name, labels, state, image, image_id, pod, container, .. } = self;
+        Judged { name, ids: [pod, container], labels, state, image, image_id }
     }
 
     pub(super) fn json(&self) -> Map<String, Value> {

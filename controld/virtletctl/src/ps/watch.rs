@@ -78,6 +78,7 @@ mod tests {
             state,
             ip: String::new(),
             image: "x".into(),
+            image_id: String::new(),
             created: 0,
             newest: 0,
             pod: pod.into(),

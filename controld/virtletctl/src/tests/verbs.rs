@@ -52,6 +52,8 @@ async fn lists_are_as_by_kubectl_and_docker() {
         (&["get", "pod/web", "vmi/db", "-o", "name"], "default/web\nprod/db\n"),
         (&["ls", "-a", "--filter", "name=d", "-o", "name"], "prod/db\n"),
         (&["ls", "--filter", "status=exited", "-o", "name"], "prod/db\n"),
+        (&["ps", "-a", "-f", "ancestor=x/debian.img", "-f", "name=w", "-o", "name"], "default/web\n"),
+        (&["ps", "-a", "-f", "ancestor=debian", "-o", "name"], ""),
         (&["ps", "-f", "label=app=web", "-q"], "5a000000000000000000000000000001\n"),
         (&["ps", "-a", "--format", "{{.Names}} {{.Status}}"], "web Running\ndb Exited\n"),
         (&["ps", "-a", "--sort-by", ".metadata.name", "-o", "name"], "prod/db\ndefault/web\n"),
