@@ -83,6 +83,15 @@ pub enum CtlError {
         /// Where it was looked for, if not in all namespaces.
         namespace: Option<String>,
     },
+    /// A name without a namespace, which pods of others have.
+    #[error("no pod `{name}` in namespace `{home}`; {}", meant_by(namespaces))]
+    Elsewhere {
+        name: String,
+        /// Where it was looked for.
+        home: &'static str,
+        /// Where there are some.
+        namespaces: Vec<String>,
+    },
     /// The beginning of an id that may be a name, too, of a pod that is gone.
     #[error("no pod `{text}`; the id of pod `{pod}` begins so, and of an id, write 8 characters or more")]
     ShortBeginning {
@@ -313,6 +322,14 @@ impl CtlError {
 /// What a command comes to that goes on after an error: fine if there was none.
 pub(super) fn none_of(errors: Vec<CtlError>) -> Result<(), Vec<CtlError>> {
     if errors.is_empty() { Ok(()) } else { Err(errors) }
+}
+
+/// How the pods of these namespaces are named.
+fn meant_by(namespaces: &[String]) -> String {
+    match namespaces {
+        [namespace] => format!("that of `{namespace}` is meant by -n {namespace}"),
+        several => format!("those of {} are meant by -n NAMESPACE", several.join(", ")),
+    }
 }
 
 fn in_namespace(namespace: Option<&str>) -> String {

@@ -1,5 +1,7 @@
 //! Pods by what a user writes: a name, or the beginning of an id.
 
+use std::collections::BTreeSet;
+
 use proto::cri::{Container, ContainerState, PodSandbox, PodSandboxMetadata};
 
 use super::cli::Within;
@@ -8,6 +10,8 @@ use super::error::CtlError;
 use super::kind;
 use super::text::short;
 
+/// The namespace of names without one, where kubectl's are meant.
+const HOME: &str = "default";
 /// Characters of the beginning of an id that nobody mistakes for a name: those of images have as many.
 const MIN_ID: usize = 8;
 
@@ -85,7 +89,8 @@ impl Node {
         Ok(names)
     }
 
-    fn has(&self, text: &str) -> bool {
+    /// Whether a pod is called so.
+    pub(super) fn has(&self, text: &str) -> bool {
         self.sandboxes.iter().any(|sandbox| is_named(sandbox, text))
     }
 
@@ -139,6 +144,32 @@ impl Node {
             return Ok(pod);
         }
         Err(CtlError::ShortBeginning { text: text.to_owned(), pod: pod.name() })
+    }
+
+    /// The same as kubectl has it: a name without a namespace is that of a pod in `default`, and no other's.
+    pub(super) fn find_at_home(&self, text: &str) -> Result<Pod, CtlError> {
+        let name = self.meant(text);
+        let named: Vec<&PodSandbox> = self.sandboxes.iter().filter(|sandbox| is_named(sandbox, name)).collect();
+        if named.is_empty() {
+            return match self.find_sure(text) {
+                // Ids that begin so are no more meant if there are several.
+                Err(CtlError::Ambiguous { .. }) if name.len() < MIN_ID => Err(self.none(name)),
+                found => found,
+            };
+        }
+        if self.namespace.is_some() || name.contains('/') {
+            return self.find_sure(text);
+        }
+        let (home, elsewhere): (Vec<_>, Vec<_>) = named.into_iter().partition(|pod| namespace(pod) == HOME);
+        match home.as_slice() {
+            [] => {
+                let namespaces: BTreeSet<&str> = elsewhere.into_iter().map(namespace).collect();
+                let namespaces = namespaces.into_iter().map(str::to_owned).collect();
+                Err(CtlError::Elsewhere { name: name.to_owned(), home: HOME, namespaces })
+            }
+            [pod] => Ok(self.whole(pod)),
+            several => Err(ambiguous(name, several.iter().map(|pod| label(pod)))),
+        }
     }
 
     /// The same with the containers of one name alone, newest first, if one is given, also as POD/CONTAINER.
@@ -206,6 +237,14 @@ impl Pod {
         self.containers.get(1).ok_or_else(|| CtlError::NoPrevious(self.name()))
     }
 
+    /// How any command is told of it: by its name, with the namespace if that is not the default one; or else by its id.
+    pub(super) fn full_name(&self) -> String {
+        match namespace(&self.sandbox) {
+            "" | HOME => self.name(),
+            namespace => format!("{namespace}/{}", self.name()),
+        }
+    }
+
     /// The pod's name, or else its id.
     pub(super) fn name(&self) -> String {
         let metadata = self.sandbox.metadata.as_ref();
@@ -215,6 +254,10 @@ impl Pod {
 
 fn named(container: &Container) -> &str {
     container.metadata.as_ref().map(|metadata| metadata.name.as_str()).unwrap_or_default()
+}
+
+fn namespace(sandbox: &PodSandbox) -> &str {
+    sandbox.metadata.as_ref().map(|metadata| metadata.namespace.as_str()).unwrap_or_default()
 }
 
 fn is_named(sandbox: &PodSandbox, text: &str) -> bool {

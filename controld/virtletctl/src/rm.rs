@@ -4,9 +4,9 @@ use std::io::Write;
 
 use proto::cri::{ContainerState, PodSandbox};
 
-use super::cli;
+use super::cli::{self, Within};
 use super::client::Client;
-use super::each::each;
+use super::each::{each, each_found};
 use super::error::CtlError;
 use super::find::{Node, Pod};
 use super::logdir::LogDir;
@@ -30,7 +30,7 @@ pub(super) async fn run(client: &Client, wanted: cli::Rm, out: &mut (dyn Write +
     stop::told(if force { seconds } else { 0 }, "`rm --force` alone", removing).await
 }
 
-/// Removes pods, as kubectl does it: what runs is given its time to shut down.
+/// Removes pods, as kubectl does it: what runs is given its time to shut down, and a name alone is one of namespace `default`.
 pub(super) async fn delete(
     client: &Client,
     wanted: cli::Delete,
@@ -46,8 +46,11 @@ pub(super) async fn delete(
             return Err(vec![CtlError::Usage(what)]);
         }
     };
-    check_first(client, &wanted.pods).await.map_err(|error| vec![error])?;
-    let removing = each(client, wanted.pods, out, async |node, pod| {
+    let within = Within { namespace: wanted.namespace };
+    let node = Node::read(client).await.map_err(|error| vec![error])?.within(&within);
+    check_first(&node, &wanted.names).map_err(|error| vec![error])?;
+    let names = node.some_names(wanted.names).map_err(|error| vec![error])?;
+    let removing = each_found(&node, names, Node::find_at_home, out, async |node, pod| {
         check_named(&pod, "delete")?;
         remove(client, node, &pod.sandbox, seconds).await
     });
@@ -55,15 +58,16 @@ pub(super) async fn delete(
 }
 
 /// A word in front of names that is no pod may be a kind that only the cluster knows: then the names behind it are no pods. Kinds are
-/// letters, with a group behind a dot, where names of pods and their ids mostly have a hyphen or a digit.
-async fn check_first(client: &Client, pods: &cli::Pods) -> Result<(), CtlError> {
-    let [first, _, ..] = pods.names.as_slice() else { return Ok(()) };
-    if !first.bytes().all(|byte| byte.is_ascii_lowercase() || byte == b'.') {
+/// letters, with a group behind a dot, where names of pods and their ids mostly have a hyphen or a digit; no kind is of the letters of
+/// ids alone.
+fn check_first(node: &Node, names: &[String]) -> Result<(), CtlError> {
+    let [first, _, ..] = names else { return Ok(()) };
+    let is_word = first.bytes().all(|byte| byte.is_ascii_lowercase() || byte == b'.');
+    if !is_word || first.bytes().all(|byte| byte.is_ascii_hexdigit()) {
         return Ok(());
     }
-    let node = Node::read(client).await?.within(&pods.within);
     // The beginning of an id is no more sure than for what is removed.
-    if node.names(pods.names.clone())?.len() == pods.names.len() && node.find_sure(first).is_err() {
+    if node.names(names.to_vec())?.len() == names.len() && node.find_sure(first).is_err() && !node.has(first) {
         let what = format!("there is neither a pod `{first}` nor such a kind of pods; nothing was removed");
         return Err(CtlError::Usage(what));
     }
@@ -76,9 +80,9 @@ fn check_named(pod: &Pod, command: &str) -> Result<(), CtlError> {
         return Ok(());
     }
     let id = pod.containers.first().map(|container| short(&container.id)).unwrap_or_default();
-    let name = pod.name();
+    let (name, named) = (pod.name(), pod.full_name());
     let what =
-        format!("`{id}` is a container of pod `{name}`; `virtletctl {command} {name}` removes the pod with its disk");
+        format!("`{id}` is a container of pod `{name}`; `virtletctl {command} {named}` removes the pod with its disk");
     Err(CtlError::Usage(what))
 }
 

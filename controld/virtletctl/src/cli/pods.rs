@@ -181,9 +181,12 @@ pub struct Rm {
 /// Of `delete`.
 #[derive(Debug, Args)]
 pub struct Delete {
-    /// Which pods.
-    #[command(flatten)]
-    pub pods: Pods,
+    /// Names of pods, also as NAMESPACE/NAME or pod/NAME, or beginnings of their ids
+    #[arg(value_name = "NAME|ID", add = complete::pods(), required = true, value_parser = name::non_empty)]
+    pub names: Vec<String>,
+    /// Namespace of what is named [default: `default` of names, any of ids]
+    #[arg(short, long, value_name = "NAMESPACE", value_parser = name::label)]
+    pub namespace: Option<String>,
     /// How long a guest may take to shut down, in seconds [default: 30, or 0 with --force]
     #[arg(short = 't', long, value_name = "SECONDS", value_parser = quantity::grace)]
     pub grace_period: Option<u32>,

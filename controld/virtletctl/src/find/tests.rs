@@ -102,6 +102,35 @@ fn a_namespace_narrows_what_a_name_may_mean() {
 }
 
 #[test]
+fn a_name_without_a_namespace_is_one_of_the_default_namespace_as_by_kubectl() {
+    let mut node = node();
+    node.sandboxes.push(PodSandbox { id: "9".repeat(16), ..node.sandboxes[1].clone() });
+    for (text, id) in [
+        ("web", "aa11"),
+        ("pod/web", "aa11"),
+        ("test/db", "bb33"),
+        ("vmi/test/db", "bb33"),
+        ("aa", "cc44"),
+        ("99999999", "9999999999999999"),
+    ] {
+        assert_eq!(node.find_at_home(text).expect(text).sandbox.id, id, "{text}");
+    }
+    let within = |namespace: &str| node.clone().within(&Within { namespace: Some(namespace.into()) });
+    assert_eq!(within("test").find_at_home("db").expect("there").sandbox.id, "bb33");
+    let mut errors: Vec<String> =
+        ["db", "prod/db", "q", "a", "dd"].map(|text| node.find_at_home(text).expect_err(text).to_string()).to_vec();
+    errors.push(within("test").find_at_home("web").expect_err("elsewhere").to_string());
+    insta::assert_snapshot!(errors.join("\n"), @"
+    no pod `db` in namespace `default`; those of prod, test are meant by -n NAMESPACE
+    `prod/db` is more than one: pod aa22 (prod/db), pod 9999999999999 (prod/db)
+    no pod or container `q`
+    no pod or container `a`
+    no pod `dd`; the id of pod `dd55` begins so, and of an id, write 8 characters or more
+    no pod or container `web` in namespace `test`
+    ");
+}
+
+#[test]
 fn a_kind_in_front_of_names_is_no_name_unless_a_pod_is_called_so() {
     let words = |words: &[&str]| words.iter().map(|&word| word.to_owned()).collect::<Vec<_>>();
     for (said, wanted) in [(&["pod", "web"][..], &["web"][..]), (&["web", "pod"], &["web", "pod"]), (&["pods"], &[])] {

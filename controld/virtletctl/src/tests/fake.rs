@@ -47,6 +47,8 @@ pub(crate) struct Fake {
     reason: String,
     /// For who listens next; then the stream ends.
     events: Vec<ContainerEventResponse>,
+    /// How often pods were listed.
+    lists: usize,
     /// How often somebody began to listen to events.
     streams: usize,
     /// How often it was asked what pods use.
@@ -183,6 +185,10 @@ impl Handle {
         self.state().fail(call, status);
     }
 
+    pub(super) fn lists(&self) -> usize {
+        self.state().lists
+    }
+
     pub(super) fn streams(&self) -> usize {
         self.state().streams
     }
@@ -273,7 +279,9 @@ impl RuntimeService for Handle {
     }
 
     async fn list_pod_sandbox(&self, _: Request<ListPodSandboxRequest>) -> Answer<ListPodSandboxResponse> {
-        let items = self.state().pods.iter().map(|(pod, _)| pod.clone()).collect();
+        let mut state = self.state();
+        state.lists += 1;
+        let items = state.pods.iter().map(|(pod, _)| pod.clone()).collect();
         Ok(Response::new(ListPodSandboxResponse { items }))
     }
 
