@@ -39,6 +39,7 @@ mod made;
 mod name;
 mod orphans;
 mod pause;
+mod phase;
 mod place;
 mod ports;
 mod proxy;

@@ -10,12 +10,14 @@ use proto::pause::Pause;
 use serde_json::Value;
 use tonic::Code;
 
-use self::row::{RUNNING, Row, rows};
+use self::row::{Row, rows};
 use super::cli::{self, Scope, Within};
 use super::client::Client;
 use super::error::{CtlError, none_of};
 use super::filter;
 use super::find::Node;
+use super::phase::{EXITED, RUNNING};
+use super::selector::PHASE;
 
 mod print;
 mod row;
@@ -63,17 +65,18 @@ async fn listed(client: &Client, wanted: &cli::Ps, failed: &mut Vec<CtlError>) -
     }
     let mut rows = rows(&node, &known);
     // Who asks for a state, or for a pod, means it.
-    let by_state = wanted.field_selector.names("state") || filter::names_states(&wanted.filters);
+    let fields = &wanted.field_selector;
+    let by_state = fields.names("state") || fields.names(PHASE) || filter::names_states(&wanted.filters);
     let all = wanted.all || by_state || named.is_some();
     rows.retain(|row| {
         (all || row.state == RUNNING)
             && is_in(&wanted.scope, &row.namespace, &row.labels)
             && named.as_ref().is_none_or(|named| named.contains(&row.pod))
     });
-    let told = join_all(rows.iter_mut().filter(|row| row.state == RUNNING).map(|row| tell_paused(client, row))).await;
+    let unsure = rows.iter_mut().filter(|row| matches!(row.state, RUNNING | EXITED));
+    let told = join_all(unsure.map(|row| tell_more(client, row))).await;
     failed.extend(told.into_iter().filter_map(Result::err));
-    let rows = rows.into_iter().map(|row| Ok(selected(wanted, &row)?.then_some(row)));
-    let mut rows: Vec<Row> = rows.filter_map(Result::transpose).collect::<Result<_, CtlError>>()?;
+    rows.retain(|row| is_selected(wanted, row));
     rows.sort_by(|a, b| a.order().cmp(&b.order()));
     if let Some(field) = &wanted.sort_by {
         sort(&mut rows, field)?;
@@ -117,12 +120,12 @@ pub(super) fn is_in(scope: &Scope, namespace: &str, labels: &HashMap<String, Str
     scope.namespace.as_deref().is_none_or(|wanted| wanted == namespace) && scope.selector.select(labels)
 }
 
-fn selected(wanted: &cli::Ps, row: &Row) -> Result<bool, CtlError> {
+fn is_selected(wanted: &cli::Ps, row: &Row) -> bool {
     let json = row.json();
-    let fields: BTreeMap<&str, String> =
-        json.iter().filter(|(_, value)| !value.is_object()).map(|(key, value)| (key.as_str(), plain(value))).collect();
-    let is_selected = wanted.field_selector.select(&fields).map_err(|field| no_field(field, row))?;
-    Ok(is_selected && filter::select(&wanted.filters, row.judged()))
+    let plain = json.iter().filter(|(_, value)| !value.is_object()).map(|(key, value)| (key.as_str(), plain(value)));
+    let mut fields: BTreeMap<&str, String> = plain.collect();
+    fields.insert(PHASE, row.phase().to_owned());
+    wanted.field_selector.select(&fields) && filter::select(&wanted.filters, row.judged())
 }
 
 /// Puts rows into the order of a field; those that are alike stay as they are.
@@ -147,9 +150,13 @@ fn no_field(field: String, row: &Row) -> CtlError {
     CtlError::NoField { field, known }
 }
 
-/// A list does not say whether a machine that runs is paused; its status does.
-async fn tell_paused(client: &Client, row: &mut Row) -> Result<(), CtlError> {
+/// A list says neither whether a machine that runs is paused, nor with what one has ended; its status does.
+async fn tell_more(client: &Client, row: &mut Row) -> Result<(), CtlError> {
     match client.container(&row.container).await {
+        Ok(status) if row.state == EXITED => {
+            row.exit_code = Some(status.exit_code);
+            Ok(())
+        }
         Ok(status) => {
             let known = [Pause::DiskFull, Pause::ByHand].into_iter().find(|pause| pause.as_str() == status.reason);
             row.state = known.map_or(RUNNING, Pause::as_str);

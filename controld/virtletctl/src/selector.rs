@@ -2,8 +2,16 @@
 
 use std::collections::{BTreeMap, HashMap};
 
+use super::phase::{PHASES, STATES};
+
 /// More requirements than anybody writes.
 const MAX: usize = 64;
+
+/// Fields of a row by which rows are selected, beside [`PHASE`].
+pub(super) const FIELDS: [&str; 10] =
+    ["name", "namespace", "state", "ip", "image", "createdAt", "podId", "containerId", "runtimeHandler", "attempt"];
+/// kubectl's word for how a pod is, which has values of its own.
+pub(super) const PHASE: &str = "status.phase";
 
 /// What one key must be.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -39,11 +47,38 @@ pub(super) fn labels(text: &str) -> Result<Labels, String> {
     parts(text)?.into_iter().map(label).collect::<Result<_, _>>().map(Labels)
 }
 
-/// Reads a `--field-selector`, which knows `=`, `==` and `!=` alone.
+/// Reads a `--field-selector`, which knows `=`, `==` and `!=` alone. What no row could ever have is refused, and not looked for in vain.
 pub(super) fn fields(text: &str) -> Result<Fields, String> {
     let field = |part: &str| compared(part).ok_or_else(|| format!("`{part}` must be FIELD=VALUE or FIELD!=VALUE"))?;
-    let fields = parts(text)?.into_iter().map(field).collect::<Result<Requirements, _>>()?;
-    Ok(Fields(fields.into_iter().map(|(key, must)| (of_kubectl(key), must)).collect()))
+    let fields = parts(text)?.into_iter().map(|part| field(part).and_then(known));
+    fields.collect::<Result<_, _>>().map(Fields)
+}
+
+/// A requirement in our words, of a field that there is and with a value that it can have.
+fn known((key, must): (String, Must)) -> Result<(String, Must), String> {
+    let key = if key == PHASE { key } else { of_kubectl(key) };
+    let values = match key.as_str() {
+        PHASE => &PHASES[..],
+        "state" => &STATES,
+        field if FIELDS.contains(&field) => return Ok((key, must)),
+        _ => {
+            return Err(format!(
+                "a row has no field `{key}`; the fields are {}, and kubectl's metadata.name, metadata.namespace, {PHASE} and \
+                 status.podIP",
+                FIELDS.join(", ")
+            ));
+        }
+    };
+    let wrong = must.values().find(|value| !values.contains(value));
+    let Some(value) = wrong else { return Ok((key, must)) };
+    let whose = if STATES.contains(&value) {
+        format!("a state of ours, selected by state={value}")
+    } else if PHASES.contains(&value) {
+        format!("a phase of kubectl's, selected by {PHASE}={value}")
+    } else {
+        "neither a state nor a phase".to_owned()
+    };
+    Err(format!("`{value}` is {whose}; {key} is one of {}", values.join(", ")))
 }
 
 /// kubectl's words for fields that we have too.
@@ -127,6 +162,15 @@ fn key(text: &str) -> Result<String, String> {
 }
 
 impl Must {
+    /// All that it names.
+    fn values(&self) -> impl Iterator<Item = &str> {
+        let values = match self {
+            Self::OneOf(values) | Self::NoneOf(values) => values.as_slice(),
+            Self::Exist | Self::Not => &[],
+        };
+        values.iter().map(String::as_str)
+    }
+
     fn allows(&self, value: Option<&str>) -> bool {
         match self {
             Self::OneOf(values) => value.is_some_and(|value| values.iter().any(|wanted| wanted == value)),
@@ -155,16 +199,8 @@ impl Fields {
     }
 
     /// Whether a row with these fields is meant.
-    ///
-    /// # Errors
-    /// The name of a field that there is not.
-    pub(super) fn select(&self, fields: &BTreeMap<&str, String>) -> Result<bool, String> {
-        let mut meant = true;
-        for (key, must) in &self.0 {
-            let value = fields.get(key.as_str()).ok_or_else(|| key.clone())?;
-            meant &= must.allows(Some(value));
-        }
-        Ok(meant)
+    pub(super) fn select(&self, fields: &BTreeMap<&str, String>) -> bool {
+        self.0.iter().all(|(key, must)| must.allows(fields.get(key.as_str()).map(String::as_str)))
     }
 }
 
@@ -220,16 +256,35 @@ mod tests {
 
     #[test]
     fn fields_are_selected_by_our_words_and_kubectls() {
-        let row = BTreeMap::from([("state", "Running".to_owned()), ("name", "web".to_owned())]);
+        let row = [("state", "Exited"), ("name", "web"), ("namespace", "default"), (PHASE, "Failed")];
+        let row = BTreeMap::from(row.map(|(key, value)| (key, value.to_owned())));
         for (selector, wanted) in [
-            ("", Ok(true)),
-            ("state=Running,metadata.name=web", Ok(true)),
-            ("status.phase!=Running", Ok(false)),
-            ("state=Exited", Ok(false)),
-            ("colour=red", Err("colour".to_owned())),
+            ("", true),
+            ("state=Exited,metadata.name=web", true),
+            ("metadata.namespace==default", true),
+            ("metadata.namespace!=default", false),
+            ("status.phase!=Running", true),
+            ("status.phase=Failed", true),
+            ("status.phase=Succeeded", false),
+            ("state=Running", false),
         ] {
             assert_eq!(fields(selector).expect(selector).select(&row), wanted, "{selector}");
         }
-        assert!(fields("state").is_err() && fields("state in (a)").is_err());
+    }
+
+    #[test]
+    fn what_no_row_could_have_is_told() {
+        let told =
+            ["colour=red", "spec.nodeName=n1", "state=Failed", "status.phase!=Exited", "status.phase=failed", "state"];
+        let told = told.map(|text| fields(text).expect_err(text));
+        insta::assert_snapshot!(told.join("\n"), @"
+        a row has no field `colour`; the fields are name, namespace, state, ip, image, createdAt, podId, containerId, runtimeHandler, attempt, and kubectl's metadata.name, metadata.namespace, status.phase and status.podIP
+        a row has no field `spec.nodeName`; the fields are name, namespace, state, ip, image, createdAt, podId, containerId, runtimeHandler, attempt, and kubectl's metadata.name, metadata.namespace, status.phase and status.podIP
+        `Failed` is a phase of kubectl's, selected by status.phase=Failed; state is one of Running, Paused, PausedDiskFull, Exited, Created, Unknown, Empty, Stopped
+        `Exited` is a state of ours, selected by state=Exited; status.phase is one of Pending, Running, Succeeded, Failed, Unknown
+        `failed` is neither a state nor a phase; status.phase is one of Pending, Running, Succeeded, Failed, Unknown
+        `state` must be FIELD=VALUE or FIELD!=VALUE
+        ");
+        assert!(fields("state in (a)").is_err());
     }
 }

@@ -28,7 +28,8 @@ pub struct Ps {
     /// Which pods.
     #[command(flatten)]
     pub scope: Scope,
-    /// Only rows with such fields, such as `state=Exited` or `namespace!=default`; the fields are those of `-o json`
+    /// Only rows with such fields, such as `state=Exited` or `namespace!=default`; the fields are those of `-o json`, and kubectl's
+    /// metadata.name, metadata.namespace and status.phase
     #[arg(long, value_name = "FIELDS", default_value = "", hide_default_value = true, value_parser = selector::fields)]
     pub field_selector: Fields,
     /// Only such pods, as docker has it: by name, id, label, status or ancestor, which is the image; may be repeated

@@ -7,9 +7,8 @@ use serde_json::{Map, Value, json};
 
 use super::super::filter::Judged;
 use super::super::find::Node;
+use super::super::phase::{self, CREATED, EMPTY, EXITED, RUNNING, STOPPED, UNKNOWN};
 use super::super::text::moment_of;
-
-pub(super) const RUNNING: &str = "Running";
 
 /// A row, with its ids in full.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -17,6 +16,8 @@ pub(super) struct Row {
     pub(super) name: String,
     pub(super) namespace: String,
     pub(super) state: &'static str,
+    /// Of a machine that has ended, once that is known.
+    pub(super) exit_code: Option<i32>,
     pub(super) ip: String,
     pub(super) image: String,
     pub(super) image_id: String,
@@ -54,6 +55,7 @@ fn row(sandbox: &PodSandbox, container: Option<&Container>, ips: &BTreeMap<Strin
             Some(container) => container_state(container.state()),
             None => sandbox_state(sandbox.state()),
         },
+        exit_code: None,
         ip: ips.get(&sandbox.id).cloned().unwrap_or_default(),
         image: image.image,
         image_id: container.map(|container| container.image_id.clone()).unwrap_or_default(),
@@ -70,18 +72,18 @@ fn row(sandbox: &PodSandbox, container: Option<&Container>, ips: &BTreeMap<Strin
 
 fn container_state(state: ContainerState) -> &'static str {
     match state {
-        ContainerState::ContainerCreated => "Created",
+        ContainerState::ContainerCreated => CREATED,
         ContainerState::ContainerRunning => RUNNING,
-        ContainerState::ContainerExited => "Exited",
-        ContainerState::ContainerUnknown => "Unknown",
+        ContainerState::ContainerExited => EXITED,
+        ContainerState::ContainerUnknown => UNKNOWN,
     }
 }
 
 /// Of a pod without a container.
 fn sandbox_state(state: PodSandboxState) -> &'static str {
     match state {
-        PodSandboxState::SandboxReady => "Empty",
-        PodSandboxState::SandboxNotready => "Stopped",
+        PodSandboxState::SandboxReady => EMPTY,
+        PodSandboxState::SandboxNotready => STOPPED,
     }
 }
 
@@ -99,6 +101,11 @@ impl Row {
     pub(super) fn judged(&self) -> Judged<'_> {
         let Self { name, labels, state, image, image_id, pod, container, .. } = self;
         Judged { name, ids: [pod, container], labels, state, image, image_id }
+    }
+
+    /// As kubectl has it.
+    pub(super) fn phase(&self) -> &'static str {
+        phase::of(self.state, self.exit_code)
     }
 
     pub(super) fn json(&self) -> Map<String, Value> {
@@ -131,9 +138,24 @@ impl Row {
                 }),
             ),
             ("spec", json!({ "runtimeClassName": handler, "containers": [{ "name": name, "image": image }] })),
-            ("status", json!({ "phase": state, "podIP": ip, "containerStatuses": statuses })),
+            ("status", json!({ "phase": self.phase(), "podIP": ip, "containerStatuses": statuses })),
         ];
         pod.extend(more.map(|(key, value)| (key.to_owned(), value)));
         Value::Object(pod)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::super::selector::FIELDS;
+    use super::*;
+
+    #[test]
+    fn what_fields_are_selected_by_a_row_has() {
+        let row = row(&PodSandbox::default(), None, &BTreeMap::new());
+        let plain = row.json().into_iter().filter(|(_, value)| !value.is_object());
+        let mut fields = FIELDS.to_vec();
+        fields.sort_unstable();
+        assert_eq!(plain.map(|(key, _)| key).collect::<Vec<_>>(), fields);
     }
 }

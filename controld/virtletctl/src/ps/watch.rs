@@ -76,6 +76,7 @@ mod tests {
             name: pod.into(),
             namespace: "default".into(),
             state,
+            exit_code: None,
             ip: String::new(),
             image: "x".into(),
             image_id: String::new(),

@@ -63,6 +63,10 @@ async fn lists_are_as_by_kubectl_and_docker() {
         (&["list", "-o", "name"], "default/web\nprod/db\n"),
         (&["get", "pod", "db", "-o", "jsonpath={.status.containerStatuses[0].ready}"], "false"),
         (&["ps", "-a", "-f", "name=^db$", "-o", "name"], "prod/db\n"),
+        (&["get", "pods", "--field-selector", "status.phase=Running", "-o", "name"], "default/web\n"),
+        (&["ps", "--field-selector", "status.phase=Succeeded,metadata.namespace=prod", "-o", "name"], "prod/db\n"),
+        (&["get", "pods", "--field-selector", "status.phase=Failed", "-o", "name"], ""),
+        (&["get", "pod", "db", "-o", "jsonpath={.status.phase}"], "Succeeded"),
         (&["get", "pod", "web", "-o", "jsonpath={.spec.runtimeClassName}"], "lab"),
     ] {
         assert_eq!(ok(&socket, args).await, wanted, "{args:?}");
@@ -76,6 +80,20 @@ async fn lists_are_as_by_kubectl_and_docker() {
     let fifth = ctl(&socket, &["ps", "-n", "5"]).await.1;
     assert!(fifth[0].starts_with("no pod in namespace `5`; the newest pods are the last of"), "{fifth:?}");
     assert!(ctl(&socket, &["ps", "--sort-by", "colour"]).await.1[0].starts_with("a row has no field `colour`"));
+}
+
+#[tokio::test]
+async fn a_machine_that_ended_with_an_error_has_failed() {
+    let mut fake = Fake::default();
+    fake.exit_code = Some(3);
+    let (dir, _fake, socket) = serve(fake);
+    let logs = dir.path().join("logs");
+    ok(&socket, &["run", "--name", "web", "--log-dir", logs.to_str().expect("UTF-8"), "x/a.img"]).await;
+    for (phase, wanted) in [("Failed", "default/web\n"), ("Succeeded", ""), ("Pending", "")] {
+        let selector = format!("--field-selector=status.phase={phase}");
+        assert_eq!(ok(&socket, &["get", "pods", &selector, "-o", "name"]).await, wanted, "{phase}");
+    }
+    assert_eq!(ok(&socket, &["get", "pod", "web", "-o", "jsonpath={.status.phase}"]).await, "Failed");
 }
 
 #[tokio::test]
