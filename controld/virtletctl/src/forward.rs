@@ -6,6 +6,7 @@ use std::pin::pin;
 use std::sync::Arc;
 use std::time::Duration;
 
+use nix::errno::Errno;
 use streaming::client::{Forward, forward};
 use streaming::mux::{ReadHalf, WriteHalf};
 use streaming::spdy::Status;
@@ -27,6 +28,8 @@ use super::text::shown;
 const MAX_CONNECTIONS: usize = 256;
 /// After a failure to accept, such as too many open files, this long passes before the next try.
 const ACCEPT_BACKOFF: Duration = Duration::from_millis(100);
+/// What the kernel says of an address of a family that the node does not have.
+const NO_FAMILY: [Errno; 2] = [Errno::EADDRNOTAVAIL, Errno::EAFNOSUPPORT];
 /// Bytes of the pod's that are copied at once.
 const CHUNK: usize = 16 << 10;
 
@@ -51,7 +54,11 @@ async fn forward_ports(
     let mut listening = JoinSet::new();
     for ports in &wanted.ports {
         for address in &wanted.addresses {
-            for listener in listen(*address, ports.local).await? {
+            let (listeners, lacks) = listen(*address, ports.local).await?;
+            if let Some(lacks) = lacks {
+                tell_line(&lacks);
+            }
+            for listener in listeners {
                 let local = listener.local_addr()?;
                 writeln!(out, "Forwarding from {local} -> {}", ports.remote)?;
                 listening.spawn(accept(listener, session.clone(), ports.remote));
@@ -63,19 +70,27 @@ async fn forward_ports(
     Err(CtlError::ForwardLost(shown(&pod.name())))
 }
 
-/// Listens on a port of loopback, in both families if there are two, as kubectl does; or on one address.
-async fn listen(address: Address, port: u16) -> Result<Vec<TcpListener>, CtlError> {
+/// Listens on a port of loopback, in both families if there are two, as kubectl does; or on one address. With what is to be said if the
+/// second family's is not to be had.
+async fn listen(address: Address, port: u16) -> Result<(Vec<TcpListener>, Option<String>), CtlError> {
     let bind = async |ip: IpAddr, port: u16| {
         let address = SocketAddr::new(ip, port);
         TcpListener::bind(address).await.map_err(|cause| CtlError::Listen { address, cause })
     };
     if let Address::Ip(ip) = address {
-        return Ok(vec![bind(ip, port).await?]);
+        return Ok((vec![bind(ip, port).await?], None));
     }
     let first = bind(Ipv4Addr::LOCALHOST.into(), port).await?;
-    // The same port in the other family, which a node may not have.
-    let second = bind(Ipv6Addr::LOCALHOST.into(), first.local_addr()?.port()).await.ok();
-    Ok([Some(first), second].into_iter().flatten().collect())
+    let local = first.local_addr()?;
+    let other = SocketAddr::new(Ipv6Addr::LOCALHOST.into(), local.port());
+    match TcpListener::bind(other).await {
+        Ok(second) => Ok((vec![first, second], None)),
+        // The node has no such family.
+        Err(error) if NO_FAMILY.contains(&Errno::from_raw(error.raw_os_error().unwrap_or_default())) => {
+            Ok((vec![first], None))
+        }
+        Err(error) => Ok((vec![first], Some(format!("Not forwarding from {other}: {error}; {local} is forwarded")))),
+    }
 }
 
 /// Takes connections for as long as the session lives.
@@ -215,6 +230,21 @@ mod tests {
         let address = local.local_addr().expect("an address");
         tokio::spawn(accept(local, session, 80));
         (server, address)
+    }
+
+    #[tokio::test]
+    async fn a_port_that_another_has_in_one_family_is_told() {
+        let other = TcpListener::bind((Ipv6Addr::LOCALHOST, 0)).await.expect("this test needs IPv6 on loopback");
+        let taken = other.local_addr().expect("an address");
+        let (listeners, lacks) = listen(Address::Loopback, taken.port()).await.expect("the other family's is free");
+        let local = listeners[0].local_addr().expect("an address");
+        assert_eq!((listeners.len(), local.ip()), (1, Ipv4Addr::LOCALHOST.into()));
+        let lacks = lacks.expect("told");
+        assert!(lacks.starts_with(&format!("Not forwarding from {taken}: Address already in use")), "{lacks}");
+        assert!(lacks.ends_with(&format!("; {local} is forwarded")), "{lacks}");
+        drop((other, listeners));
+        let (listeners, lacks) = listen(Address::Loopback, taken.port()).await.expect("both are free");
+        assert_eq!((listeners.len(), lacks), (2, None));
     }
 
     #[tokio::test]
