@@ -1,9 +1,8 @@
 //! The command line. What clap refuses here ends with exit code 2.
 
-use std::ffi::OsString;
 use std::path::PathBuf;
 
-use clap::{CommandFactory as _, Parser, Subcommand};
+use clap::{Parser, Subcommand};
 
 pub use self::exec::{Cp, Exec, Shell, Ssh};
 pub use self::image::{
@@ -59,23 +58,6 @@ pub struct Cli {
     /// What to do.
     #[command(subcommand)]
     pub command: Command,
-}
-
-/// The words of a command line in the order that clap wants: `-n NAMESPACE`, which kubectl also takes in front of its commands, goes
-/// behind one that has it.
-#[must_use]
-pub fn in_order(mut words: Vec<OsString>) -> Vec<OsString> {
-    let at = match words.get(1).and_then(|word| word.to_str()) {
-        Some("-n" | "--namespace") => 3,
-        Some(word) if word.starts_with("--namespace=") || (word.starts_with("-n") && word.len() > 2) => 2,
-        _ => return words,
-    };
-    let command = words.get(at).and_then(|word| Cli::command().find_subcommand(word).cloned());
-    let takes_it = command.is_some_and(|command| command.get_arguments().any(|arg| arg.get_id() == "namespace"));
-    if takes_it && let Some(front) = words.get_mut(1..=at) {
-        front.rotate_right(1);
-    }
-    words
 }
 
 /// The commands.

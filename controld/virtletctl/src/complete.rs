@@ -13,7 +13,7 @@ use common::dns::is_label;
 use tokio::time::timeout;
 
 use super::client::Client;
-use super::{kind, name};
+use super::{front, kind, name};
 
 /// Names the socket of controld where the command line does not.
 pub(super) const SOCKET: &str = "VIRTLET_SOCKET";
@@ -30,7 +30,15 @@ const AUTOLOADED: &str =
 
 /// Answers a shell and ends the process, if it is a shell that asks.
 pub fn answer(factory: impl Fn() -> clap::Command) {
-    CompleteEnv::with_factory(factory).var(VARIABLE).complete();
+    if std::env::var_os(VARIABLE).is_none() {
+        return;
+    }
+    let words = front::completed(&factory, std::env::args_os().collect());
+    let here = std::env::current_dir().ok();
+    let asks = CompleteEnv::with_factory(|| front::with_namespace(factory())).var(VARIABLE);
+    if asks.try_complete(words, here.as_deref()).unwrap_or_else(|error| error.exit()) {
+        std::process::exit(0);
+    }
 }
 
 /// The script that has a shell ask.

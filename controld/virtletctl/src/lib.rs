@@ -26,6 +26,7 @@ mod explain;
 mod filter;
 mod find;
 mod forward;
+pub mod front;
 mod image;
 mod import;
 mod inspect;

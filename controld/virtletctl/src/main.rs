@@ -7,10 +7,10 @@ use std::sync::LazyLock;
 
 use clap::{CommandFactory as _, FromArgMatches as _};
 use tokio::signal::unix::{SignalKind, signal};
-use virtletctl::cli::{self, Cli, Command, ImageCommand};
+use virtletctl::cli::{Cli, Command, ImageCommand};
 use virtletctl::error::{CtlError, Line, by_signal};
 use virtletctl::interrupt::Interrupt;
-use virtletctl::{complete, elsewhere};
+use virtletctl::{complete, elsewhere, front};
 
 /// Here and not in the library, which is not built anew for each commit.
 static VERSION: LazyLock<String> =
@@ -18,7 +18,7 @@ static VERSION: LazyLock<String> =
 
 fn main() -> ExitCode {
     complete::answer(Cli::command);
-    let words = cli::in_order(std::env::args_os().collect());
+    let words = front::in_order(Cli::command, std::env::args_os().collect());
     let matches = Cli::command().version(VERSION.as_str()).try_get_matches_from(&words);
     let cli = match matches.and_then(|matches| Cli::from_arg_matches(&matches)) {
         Ok(cli) => Cli { version: &VERSION, ..cli },

@@ -5,14 +5,15 @@
 use std::ffi::OsString;
 use std::time::Duration;
 
-use clap::Parser as _;
+use clap::{CommandFactory as _, Parser as _};
 use tokio::time::timeout;
 
 use super::fake::Fake;
 use super::verbs::two;
-use crate::cli::{Cli, in_order};
+use crate::cli::Cli;
 use crate::elsewhere;
 use crate::error::{CtlError, Line};
+use crate::front::in_order;
 use crate::interrupt::Interrupt;
 use crate::run;
 
@@ -26,7 +27,7 @@ async fn what_others_manuals_have_is_taken_or_told() {
     let mut wrong = Vec::new();
     for line in LINES.lines() {
         let (typed, wanted) = line.split_once('\t').expect("a tab");
-        let words: Vec<OsString> = in_order(split(typed).into_iter().map(OsString::from).collect());
+        let words: Vec<OsString> = in_order(Cli::command, split(typed).into_iter().map(OsString::from).collect());
         let told = match Cli::try_parse_from(&words) {
             Ok(_) if wanted == "ok" => continue,
             Ok(cli) => {
