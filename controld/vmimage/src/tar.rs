@@ -6,9 +6,14 @@
 
 use std::io::{self, Read};
 
+#[cfg(any(test, feature = "exercise"))]
+#[doc(hidden)]
+pub mod exercise;
 mod fields;
 mod pax;
 mod sparse;
+#[cfg(test)]
+mod tests;
 
 use fields::{decimal, name, number, until_zero};
 use pax::{Ahead, Extended};

@@ -4,8 +4,13 @@ use super::TarError;
 use super::fields::decimal;
 use super::sparse::{MAX_PIECES, Piece};
 
+/// Headers in front of one entry. Writers make three at most, but archives that are joined have one for all entries (`g`) of each of
+/// them, also of those in which nothing follows it.
+const MAX_AHEAD: usize = 16;
+const TWO_THINGS: TarError = TarError::Extension("two things said of one entry");
+
 /// What extended headers say of the entry that follows.
-#[derive(Debug, Default)]
+#[derive(Debug, Default, PartialEq, Eq)]
 pub(super) struct Extended {
     pub(super) path: Option<Vec<u8>>,
     pub(super) target: Option<Vec<u8>>,
@@ -26,36 +31,45 @@ impl Extended {
     }
 }
 
-/// The headers in front of an entry. There is one of a kind at most, and one name: of two, readers differ over which counts. So what is
-/// read for one entry has a bound, too.
+/// The headers in front of an entry. What they say of it twice is the same both times: of two, readers differ over which counts. Of all
+/// entries from here on (`g`) a later one takes the place of one before, and nothing is kept of either. They are not many, so that what
+/// is read for one entry has a bound.
 #[derive(Debug, Default)]
 pub(super) struct Ahead {
+    count: usize,
     long_path: Option<Vec<u8>>,
     long_target: Option<Vec<u8>>,
     pax: Option<Extended>,
-    /// One that is of all entries from here on.
-    global: Option<()>,
 }
 
 impl Ahead {
     pub(super) fn long_path(&mut self, path: Vec<u8>) -> Result<(), TarError> {
-        once(&mut self.long_path, path)
+        self.another()?;
+        same(&mut self.long_path, path)
     }
 
     pub(super) fn long_target(&mut self, target: Vec<u8>) -> Result<(), TarError> {
-        once(&mut self.long_target, target)
+        self.another()?;
+        same(&mut self.long_target, target)
     }
 
     pub(super) fn pax(&mut self, header: &[u8]) -> Result<(), TarError> {
-        once(&mut self.pax, parse_pax(header)?)
+        self.another()?;
+        let said = parse_pax(header)?;
+        // Who puts two maps together has one of twice as many pieces.
+        if self.pax.is_some() && said.is_sparse() {
+            return Err(TWO_THINGS);
+        }
+        same(&mut self.pax, said)
     }
 
     pub(super) fn global(&mut self, header: &[u8]) -> Result<(), TarError> {
+        self.another()?;
         let all = parse_pax(header)?;
         if all.path.is_some() || all.target.is_some() || all.size.is_some() || all.is_sparse() {
             return Err(TarError::Extension("one name or size for all entries"));
         }
-        once(&mut self.global, ())
+        Ok(())
     }
 
     /// Whether there is nothing that an entry must follow.
@@ -67,15 +81,22 @@ impl Ahead {
     pub(super) fn together(self) -> Result<Extended, TarError> {
         let mut all = self.pax.unwrap_or_default();
         for (long, slot) in [(self.long_path, &mut all.path), (self.long_target, &mut all.target)] {
-            long.map_or(Ok(()), |long| once(slot, long))?;
+            long.map_or(Ok(()), |long| same(slot, long))?;
         }
         Ok(all)
     }
+
+    fn another(&mut self) -> Result<(), TarError> {
+        self.count += 1;
+        if self.count > MAX_AHEAD { Err(TarError::Extension("too many in front of one entry")) } else { Ok(()) }
+    }
 }
 
-fn once<T>(slot: &mut Option<T>, value: T) -> Result<(), TarError> {
-    let before = slot.replace(value);
-    if before.is_none() { Ok(()) } else { Err(TarError::Extension("said twice of one entry")) }
+/// Fills a slot, unless there is something else in it.
+fn same<T: PartialEq>(slot: &mut Option<T>, value: T) -> Result<(), TarError> {
+    let is_other = slot.as_ref().is_some_and(|before| *before != value);
+    *slot = Some(value);
+    if is_other { Err(TWO_THINGS) } else { Ok(()) }
 }
 
 /// Records `length key=value` of a pax header (POSIX pax, extended header).
