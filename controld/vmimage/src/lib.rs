@@ -6,14 +6,14 @@
 //! | [`name`] | reads image names, and makes them of URLs and files |
 //! | [`digest`] | digests, and ids of images |
 //! | [`inspect`] | judges a file by its own bytes: qcow2 or raw, how large, on which image it stands |
-//! | [`decode`] | decompresses, in a process that can reach nothing |
+//! | [`decode`] | decompresses, also in a process of its own that reaches nothing but its three pipes |
 //! | [`convert`] | has a confined `qemu-img` make qcow2 of a few other formats |
 //! | [`tar`] | reads archives as they stream by |
 //! | [`declared`] | the formats that a rule or a source may say that an image has |
 //! | [`error`] | classes of failures, and texts from outside as errors show them |
 //!
-//! Two storeys: `error` and `digest` know nothing of the rest. `imagestore` brings images by all of this, and `virtletctl` judges files
-//! and names before it asks controld.
+//! Three rooms, each of which knows those below it: `convert` and `declared`; `decode`, `inspect`, `name` and `tar`; `digest` and
+//! `error`. `imagestore` brings images by all of this, and `virtletctl` judges files and names before it asks controld.
 
 pub mod convert;
 pub mod declared;
