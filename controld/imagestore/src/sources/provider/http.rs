@@ -20,9 +20,7 @@ impl Http {
     pub fn new(client: Arc<Client>) -> Self {
         Self { client }
     }
-}
 
-impl Http {
     /// The same image with what the list of checksums says of it.
     async fn promised(
         &self,
