@@ -78,7 +78,14 @@ impl AsFd for PacketSocket {
 
 pub(super) fn attach_filter(socket: &OwnedFd, filter: &Program) -> io::Result<()> {
     let code: Vec<_> = filter.instructions().iter().map(|i| SockFilter::new(i.code, i.jt, i.jf, i.k)).collect();
-    SockRef::from(socket).attach_filter(&code)
+    attach(socket, &code)
+}
+
+/// socket2 tells the kernel the lower 16 bits of how many instructions there are, and the kernel would take the beginning of a longer
+/// program for one of its own.
+fn attach(socket: &OwnedFd, code: &[SockFilter]) -> io::Result<()> {
+    u16::try_from(code.len()).map_err(|_| Errno::E2BIG)?;
+    SockRef::from(socket).attach_filter(code)
 }
 
 fn ignore_outgoing(socket: &OwnedFd) -> io::Result<()> {
@@ -108,4 +115,21 @@ fn bind(socket: &OwnedFd, ifindex: u32) -> io::Result<()> {
     let result = unsafe { libc::bind(socket.as_raw_fd(), (&raw const address).cast(), len) };
     Errno::result(result)?;
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Gives this many bytes of a frame (`BPF_RET | BPF_K`).
+    const RETURN: u16 = 0x06;
+
+    #[test]
+    fn no_beginning_of_a_program_is_attached_for_the_whole() {
+        let socket = socket(AddressFamily::Unix, SockType::Datagram, SockFlag::SOCK_CLOEXEC, None).expect("a socket");
+        let program = |len: usize| (0..len).map(|_| SockFilter::new(RETURN, 0, 0, 0)).collect::<Vec<_>>();
+        attach(&socket, &program(1)).expect("a program");
+        let refused = attach(&socket, &program((1 << 16) + 1)).expect_err("of one instruction, as 16 bits have it");
+        assert_eq!(refused.raw_os_error(), Some(libc::E2BIG));
+    }
 }
