@@ -68,6 +68,7 @@ use self::saved::Saved;
 use self::side::Side;
 use self::uses::{State, Uses, metadata, plain};
 use crate::api::door::Door;
+use crate::api::edge::PassedOn;
 use crate::config::Config;
 
 #[cfg(test)]
@@ -240,6 +241,7 @@ async fn url(uses: &Uses, parts: &Parts, request: Read) -> Result<Response<Body>
         "Attach" => "/runtime.v1.RuntimeService/Attach",
         _ => "/runtime.v1.RuntimeService/PortForward",
     };
+    PassedOn::note(&parts.extensions);
     let answer = containers::inspected(uses, parts, path, &request).await?;
     let url = wire::text(answer.get_ref(), &[1]).unwrap_or_default();
     let host = url.split_once("://").map_or("", |(_, rest)| rest);

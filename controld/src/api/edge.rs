@@ -6,6 +6,7 @@
 
 mod body;
 mod calls;
+mod passed_on;
 mod timeout;
 
 use std::future::Future;
@@ -20,6 +21,7 @@ use tower::{Layer, Service};
 use self::body::Watched;
 pub use self::calls::Calls;
 pub(crate) use self::calls::name as name_of;
+pub(crate) use self::passed_on::PassedOn;
 use crate::trace;
 
 /// Puts an [`Edge`] around services.
@@ -55,9 +57,10 @@ where
         self.inner.poll_ready(context)
     }
 
-    fn call(&mut self, request: Request<Body>) -> Self::Future {
+    fn call(&mut self, mut request: Request<Body>) -> Self::Future {
         let call = self.calls.call(request.uri().path());
         let running = self.calls.begin(call, &request);
+        request.extensions_mut().insert(running.passed_on.clone());
         let deadline = [call.longest, timeout::of(request.headers())].into_iter().flatten().min();
         let answer = trace::within(running.place(), self.inner.call(request));
         Box::pin(async move {

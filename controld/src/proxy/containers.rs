@@ -25,6 +25,7 @@ use super::pods::{self, Pod};
 use super::side::Side;
 use super::uses::{Uses, metadata, plain};
 use super::wire;
+use crate::api::edge::PassedOn;
 
 const IMAGE_STATUS: &str = "/runtime.v1.ImageService/ImageStatus";
 const CREATE: &str = "/runtime.v1.RuntimeService/CreateContainer";
@@ -59,6 +60,7 @@ pub(super) async fn sandbox(
         }
         Side::Default => {
             let is_run = parts.uri.path() == RUN;
+            PassedOn::note(&parts.extensions);
             let answer = inspected(uses, &parts, if is_run { RUN } else { RESTORE }, &request).await?;
             let noted = if is_run { note_run } else { note_restored };
             if noted(&uses.lists, &request.message, answer.get_ref()).is_err() {
@@ -148,6 +150,7 @@ async fn create_there(uses: &Uses, parts: &Parts, request: Read) -> Result<Respo
         );
         return Err(Status::failed_precondition(text));
     }
+    PassedOn::note(&parts.extensions);
     match inspected(uses, parts, CREATE, &request).await {
         Ok(answer) => {
             if let (Ok(id), Ok(create)) =
@@ -249,6 +252,7 @@ pub(super) async fn remove(
     path: &'static str,
     kind: Kind,
 ) -> Result<Response<Body>, Status> {
+    PassedOn::note(&parts.extensions);
     let answer = inspected(uses, &parts, path, &request).await?;
     if let Ok(id) = wire::text(&request.message, &[1]) {
         uses.lists.removed(kind, id);

@@ -17,6 +17,7 @@ use super::backend::Backend;
 use super::backend::measured::code;
 use super::frames;
 use super::metrics::{Metrics, Running};
+use crate::api::edge::PassedOn;
 
 /// Forwards a call whose body has not been read, or is a body again.
 pub(super) async fn forward(
@@ -26,6 +27,7 @@ pub(super) async fn forward(
     parts: Parts,
     body: Body,
 ) -> Response<Body> {
+    PassedOn::note(&parts.extensions);
     let running = metrics.begin(call);
     let request = match request(parts, body) {
         Ok(request) => request,

@@ -1,5 +1,6 @@
 //! The proxy between a client and two runtimes of tests: one at a socket ([`fake`]), one behind the door ([`own`]).
 
+mod counted;
 mod descriptors;
 mod events;
 mod fake;

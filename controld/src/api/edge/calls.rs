@@ -13,6 +13,7 @@ use tonic::Code;
 use tonic::codegen::http::Request;
 
 use self::table::CALLS;
+use super::passed_on::PassedOn;
 use crate::trace::{Place, Span, Tracer};
 
 mod table;
@@ -65,6 +66,8 @@ pub(super) struct Running {
     /// What the answer says beside it.
     message: String,
     span: Option<Span>,
+    /// Such a call is not counted here.
+    pub(super) passed_on: PassedOn,
 }
 
 // === impl Call ===
@@ -133,7 +136,7 @@ impl Calls {
         let known = call.name != OTHER.name;
         let span = known.then(|| self.tracer.begin(request.uri().path(), request.headers())).flatten();
         let (began, code, message) = (Instant::now(), Code::Cancelled, String::new());
-        Running { calls: self.clone(), name: call.name, began, code, message, span }
+        Running { calls: self.clone(), name: call.name, began, code, message, span, passed_on: PassedOn::default() }
     }
 }
 
@@ -153,8 +156,10 @@ impl Running {
 
 impl Drop for Running {
     fn drop(&mut self) {
-        let labels = Labels { call: self.name, code: name(self.code) };
-        self.calls.took.get_or_create(&labels).observe(self.began.elapsed().as_secs_f64());
+        if !self.passed_on.is() {
+            let labels = Labels { call: self.name, code: name(self.code) };
+            self.calls.took.get_or_create(&labels).observe(self.began.elapsed().as_secs_f64());
+        }
         if let Some(span) = self.span.take() {
             span.answered(self.code, &self.message);
         }

@@ -105,6 +105,21 @@ async fn a_call_that_hangs_is_given_up_at_the_first_deadline() {
 }
 
 #[tokio::test]
+async fn what_is_passed_on_to_another_runtime_is_counted_there() {
+    let calls = Calls::default();
+    let answering = service_fn(|request: Request<Body>| async move {
+        if request.uri().path().ends_with("Exec") {
+            PassedOn::note(request.extensions());
+        }
+        Ok::<_, Infallible>(Status::ok("").into_http())
+    });
+    for method in ["Exec", "Version"] {
+        EdgeLayer(calls.clone()).layer(answering).oneshot(request(method)).await.expect("answered");
+    }
+    assert_eq!(counts(&calls), [r#"{call="Version",code="OK"} 1"#]);
+}
+
+#[tokio::test]
 async fn a_call_is_a_span_that_its_work_is_part_of() {
     let mut collector = Fake::start(Manner::Takes).await;
     let (tracer, exporter) = of_all(&collector);

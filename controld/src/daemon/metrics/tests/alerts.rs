@@ -5,6 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use super::super::*;
 use super::facts;
+use crate::proxy;
 
 const ALERTS: &str = include_str!("../../../../../deploy/alerts.yaml");
 const DASHBOARD: &str = include_str!("../../../../../deploy/grafana-dashboard.json");
@@ -23,7 +24,10 @@ const TARGET: [&str; 2] = ["instance", "job"];
 type Known = BTreeMap<String, BTreeMap<String, BTreeSet<String>>>;
 
 fn known() -> Known {
-    let text = text(&registry(facts())).expect("written");
+    let mut registry = registry(facts());
+    // Of a node with another container runtime.
+    proxy::metrics::Metrics::default().register(&mut registry);
+    let text = text(&registry).expect("written");
     let mut known = Known::new();
     for line in text.lines() {
         if let Some(series) = line.strip_prefix("virtlet_").and_then(|line| line.rsplit_once(' ')).map(|(left, _)| left)
