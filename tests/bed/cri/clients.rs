@@ -135,7 +135,10 @@ fn virtletctl(bed: &Bed) -> Result<()> {
     let machines = inspected.pointer("/0/machines").context("no machines")?;
     ensure!(machines.pointer("/0/attempt") == Some(&json!(1)) && machines.get(1).is_none(), "{inspected}");
     let kept = machines.pointer("/0/annotations/virtlet.cloud~1made-with").and_then(|kept| kept.as_str());
-    ensure!(kept.is_some_and(|kept| kept.contains(r#"["A","(hidden)"]"#)), "the second start has no variable: {inspected}");
+    ensure!(
+        kept.is_some_and(|kept| kept.contains(r#"["A","(hidden)"]"#)),
+        "the second start has no variable: {inspected}"
+    );
     let described = ok(&["describe", "pod", "mine"])?;
     ensure!(described.contains("State: ") && described.contains("vCPUs"), "describe: {described}");
     ensure!(ok(&["wait", "--for", "running", "mine"])? == "mine\n", "it runs, and is waited for");
