@@ -1,7 +1,7 @@
 //! A Deployment of machines in a whole Kubernetes: API server, controllers, scheduler, kubelet and kubectl, all real.
 
 use std::fs::{self, File};
-use std::net::{IpAddr, Ipv4Addr};
+use std::net::IpAddr;
 use std::process::Stdio;
 use std::time::Duration;
 
@@ -19,12 +19,11 @@ use tests::node::{BOOT_DEADLINE, Node};
 use tests::terminal;
 use tests::wait::wait_for;
 
-use super::whole::{self, STEP_DEADLINE, is_empty, runtime_class, seen};
+use super::whole::{self, STEP_DEADLINE, is_empty, is_ready, runtime_class, seen};
 
 /// A whole Kubernetes starts, and two machines boot beside it.
 const DEADLINE: Duration = Duration::from_secs(720);
 const REPLICAS: usize = 2;
-const FORWARDED: u16 = 18080;
 
 pub(super) const CASES: &[Case] =
     &[Case { name: "kubelet::a_deployment_of_machines_in_a_whole_cluster", deadline: DEADLINE, run }];
@@ -42,7 +41,8 @@ fn run(bed: &Bed) -> Result<()> {
     let (name, _) = pods.first().context("no pod")?;
     followed(bed, &plane, name)?;
     terminal::answers(bed, &mut plane.command(&["attach", "--stdin", name]))?;
-    forwarded(bed, &plane, name)?;
+    let answer = whole::forwarded(bed, &plane, name, "/cgi-bin/info")?;
+    ensure!(answer.contains("cpus 1"), "not the guest: {answer}");
     commanded(bed, &mut plane, name)?;
     mounted(&mut plane, name)?;
     kept_out(&mut plane, &image)?;
@@ -73,12 +73,6 @@ fn ready_pods(plane: &mut Controllers, count: usize) -> Result<Vec<(String, IpAd
         let pods: Vec<_> = told.collect();
         Ok((pods.len() == count).then_some(pods))
     })
-}
-
-fn is_ready(pod: &Value) -> bool {
-    let conditions = pod.pointer("/status/conditions").and_then(Value::as_array);
-    let is_leaving = pod.pointer("/metadata/deletionTimestamp").is_some();
-    !is_leaving && conditions.into_iter().flatten().any(|one| one["type"] == "Ready" && one["status"] == "True")
 }
 
 /// The Service leads to the machines.
@@ -112,25 +106,6 @@ fn followed(bed: &Bed, plane: &Controllers, name: &str) -> Result<()> {
     follower.kill()?;
     follower.wait()?;
     shown
-}
-
-/// `kubectl port-forward` reaches a port of the guest.
-fn forwarded(bed: &Bed, plane: &Controllers, name: &str) -> Result<()> {
-    let log = File::create(bed.logs().join("forwarded.log"))?;
-    let ports = format!("{FORWARDED}:80");
-    let mut forwarder = plane
-        .command(&["port-forward", name, &ports])
-        .stdin(Stdio::null())
-        .stdout(log.try_clone()?)
-        .stderr(log)
-        .spawn()?;
-    let answer = wait_for("guest at a forwarded port", BOOT_DEADLINE, || {
-        Ok(http::get_from(Ipv4Addr::LOCALHOST.into(), FORWARDED, "/cgi-bin/info").ok())
-    });
-    forwarder.kill()?;
-    forwarder.wait()?;
-    ensure!(answer?.contains("cpus 1"), "not the guest");
-    Ok(())
 }
 
 /// `kubectl exec`, with input and an exit code, and `kubectl cp` both ways.

@@ -1,6 +1,9 @@
 //! A whole Kubernetes: API server, controllers, scheduler, kubectl and a node of ours. How the cases that need one begin, and what they
 //! ask of it.
 
+use std::fs::File;
+use std::net::Ipv4Addr;
+use std::process::Stdio;
 use std::time::Duration;
 
 use anyhow::{Context as _, Result};
@@ -10,12 +13,15 @@ use tests::cluster::Cluster;
 use tests::command::{TOOL_DEADLINE, finish};
 use tests::controllers::Controllers;
 use tests::cri;
+use tests::http;
 use tests::libvirt::running_domains;
 use tests::node::{BOOT_DEADLINE, Node};
 use tests::wait::wait_for;
 
 /// Until the cluster has done one thing.
 pub(crate) const STEP_DEADLINE: Duration = Duration::from_secs(240);
+/// On the node, for as long as a step takes.
+const FORWARDED: u16 = 18080;
 
 /// All but kubelet, which the case starts once all is there that it shall find. controld has these settings.
 pub(crate) fn start(bed: &Bed, settings: &str) -> Result<(Node, Cluster, Controllers)> {
@@ -71,4 +77,29 @@ pub(crate) fn says(plane: &Controllers, pod: &str, script: &str, expected: &str)
         Ok((ended.code == Some(0) && ended.stdout == expected).then_some(()))
     });
     said.with_context(|| format!("`{script}` in pod {pod}: {last}"))
+}
+
+/// Whether a pod is ready, and is to stay.
+pub(crate) fn is_ready(pod: &Value) -> bool {
+    let conditions = pod.pointer("/status/conditions").and_then(Value::as_array);
+    let is_leaving = pod.pointer("/metadata/deletionTimestamp").is_some();
+    !is_leaving && conditions.into_iter().flatten().any(|one| one["type"] == "Ready" && one["status"] == "True")
+}
+
+/// What a pod answers at `path` of its port 80, by `kubectl port-forward`.
+pub(crate) fn forwarded(bed: &Bed, plane: &Controllers, pod: &str, path: &str) -> Result<String> {
+    let log = File::create(bed.logs().join(format!("forwarded-{pod}.log")))?;
+    let ports = format!("{FORWARDED}:80");
+    let mut forwarder = plane
+        .command(&["port-forward", pod, &ports])
+        .stdin(Stdio::null())
+        .stdout(log.try_clone()?)
+        .stderr(log)
+        .spawn()?;
+    let answer = wait_for("answer at a forwarded port", BOOT_DEADLINE, || {
+        Ok(http::get_from(Ipv4Addr::LOCALHOST.into(), FORWARDED, path).ok())
+    });
+    forwarder.kill()?;
+    forwarder.wait()?;
+    answer
 }

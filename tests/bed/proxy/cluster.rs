@@ -5,7 +5,7 @@
 
 use std::fs::{self, File};
 use std::io::Write as _;
-use std::net::{IpAddr, Ipv4Addr};
+use std::net::IpAddr;
 use std::process::Stdio;
 use std::time::Duration;
 
@@ -20,18 +20,16 @@ use tests::http;
 use tests::image_server::Fault;
 use tests::kubelet::{Kubelet, NODE};
 use tests::metrics_server::MetricsServer;
-use tests::node::BOOT_DEADLINE;
 use tests::terminal;
 use tests::wait::wait_for;
 
 use super::Both;
-use crate::kubelet::whole::{STEP_DEADLINE, runtime_class};
+use crate::kubelet::whole::{self, STEP_DEADLINE, is_ready, runtime_class};
 
 /// A whole Kubernetes starts, and a machine boots beside it.
 const DEADLINE: Duration = Duration::from_secs(720);
 const BUSYBOX: &str = "/bin/busybox";
 const IMAGE: &str = "docker.io/library/box:1";
-const FORWARDED: u16 = 18080;
 
 pub(super) const CASES: &[Case] =
     &[Case { name: "proxy::a_service_has_machines_and_containers_behind_it", deadline: DEADLINE, run }];
@@ -70,7 +68,8 @@ fn run(bed: &Bed) -> Result<()> {
         ensure!(said == "here\n", "{name}: {said:?}");
         plane.kubectl(&["exec", name, "--", "ping", "-c", "1", "-W", "30", &other.ip.to_string()])?;
         copied(bed, &mut plane, name)?;
-        forwarded(bed, &plane, name, path, answer)?;
+        let answered = whole::forwarded(bed, &plane, name, path)?;
+        ensure!(answered.contains(answer), "{name}: {answered}");
         let log = plane.kubectl(&["logs", name])?;
         ensure!(log.contains("ready"), "{name}: {log}");
         wait_for("usage of the pod", STEP_DEADLINE, || Ok(plane.kubectl(&["top", "pod", name]).ok()))?;
@@ -112,11 +111,6 @@ fn pod(seen: &Value) -> Result<Pod> {
     Ok(Pod { name: text("/metadata/name")?.to_owned(), ip: text("/status/podIP")?.parse()?, id: id.to_owned() })
 }
 
-fn is_ready(pod: &Value) -> bool {
-    let conditions = pod.pointer("/status/conditions").and_then(Value::as_array);
-    conditions.into_iter().flatten().any(|one| one["type"] == "Ready" && one["status"] == "True")
-}
-
 /// The Service has both for its endpoints.
 fn behind_the_service(plane: &mut Controllers, pods: &[Pod]) -> Result<()> {
     let mut expected: Vec<String> = pods.iter().map(|pod| pod.ip.to_string()).collect();
@@ -145,26 +139,6 @@ fn copied(bed: &Bed, plane: &mut Controllers, name: &str) -> Result<()> {
     plane.kubectl(&["cp", &file.to_string_lossy(), &format!("{name}:/tmp/file")])?;
     plane.kubectl(&["cp", &format!("{name}:/tmp/file"), &again.to_string_lossy()])?;
     ensure!(fs::read(&again)? == bytes, "what came back of {name} is not what was sent");
-    Ok(())
-}
-
-/// `kubectl port-forward`.
-fn forwarded(bed: &Bed, plane: &Controllers, name: &str, path: &str, answer: &str) -> Result<()> {
-    let log = File::create(bed.logs().join(format!("forwarded-{name}.log")))?;
-    let ports = format!("{FORWARDED}:80");
-    let mut forwarder = plane
-        .command(&["port-forward", name, &ports])
-        .stdin(Stdio::null())
-        .stdout(log.try_clone()?)
-        .stderr(log)
-        .spawn()?;
-    let answered = wait_for("answer at a forwarded port", BOOT_DEADLINE, || {
-        Ok(http::get_from(Ipv4Addr::LOCALHOST.into(), FORWARDED, path).ok())
-    });
-    forwarder.kill()?;
-    forwarder.wait()?;
-    let answered = answered?;
-    ensure!(answered.contains(answer), "{name}: {answered}");
     Ok(())
 }
 
