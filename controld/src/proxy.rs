@@ -56,6 +56,7 @@ use tonic::codegen::http::{Request, Response};
 use tower::Service;
 use tracing::Instrument as _;
 
+use self::ask::metadata;
 use self::backend::{Backend, Greeted, Pace};
 use self::calls::Route;
 use self::frames::Read;
@@ -66,7 +67,7 @@ use self::metrics::Metrics;
 use self::own::Own;
 use self::saved::Saved;
 use self::side::Side;
-use self::uses::{State, Uses, metadata, plain};
+use self::uses::{State, Uses, plain};
 use crate::api::door::Door;
 use crate::api::edge::PassedOn;
 use crate::config::Config;
@@ -172,7 +173,7 @@ impl Service<Request<Body>> for Front {
                     Route::V1Alpha2 => node::too_old(),
                     Route::Default => {
                         let (parts, body) = request.into_parts();
-                        relay::forward(&uses.backend, &uses.metrics, uses.call(&parts), parts, body).await
+                        relay::forward(&uses.backend, parts, body).await
                     }
                     route => {
                         let (parts, body) = request.into_parts();
@@ -209,40 +210,27 @@ async fn answer(uses: &Uses, route: Route, parts: Parts, request: Read) -> Resul
         Route::RuntimeConfig => node::runtime_config(uses).await,
         Route::UpdateRuntimeConfig => node::update_runtime_config(uses, parts, request).await,
         Route::Ours => Ok(uses.own.call(plain(parts, request.body())).await),
-        Route::Default => {
-            Ok(relay::forward(&uses.backend, &uses.metrics, uses.call(&parts), parts, request.body()).await)
-        }
+        Route::Default => Ok(relay::forward(&uses.backend, parts, request.body()).await),
         Route::V1Alpha2 => Ok(node::too_old()),
     }
 }
 
 async fn by_id(uses: &Uses, route: Route, field: u32, parts: Parts, request: Read) -> Result<Response<Body>, Status> {
-    let id = wire::text(&request.message, &[field]).map_err(|error| Status::invalid_argument(error.to_string()))?;
+    let id = wire::text(&request.message, &[field]).map_err(wire::refused)?;
     if Side::of_id(id) == Side::Ours {
         return Ok(uses.own.call(plain(parts, request.body())).await);
     }
     match route {
         Route::Url(_) => url(uses, &parts, request).await,
-        Route::Removal(_, kind) => {
-            let path = match kind {
-                Kind::Containers => "/runtime.v1.RuntimeService/RemoveContainer",
-                _ => "/runtime.v1.RuntimeService/RemovePodSandbox",
-            };
-            containers::remove(uses, parts, request, path, kind).await
-        }
-        _ => Ok(relay::forward(&uses.backend, &uses.metrics, uses.call(&parts), parts, request.body()).await),
+        Route::Removal(_, kind) => containers::remove(uses, parts, request, kind).await,
+        _ => Ok(relay::forward(&uses.backend, parts, request.body()).await),
     }
 }
 
 /// A URL that kubelet connects to. One without a host, as dockershim had them, would lead to kubelet itself.
 async fn url(uses: &Uses, parts: &Parts, request: Read) -> Result<Response<Body>, Status> {
-    let path = match uses.call(parts) {
-        "Exec" => "/runtime.v1.RuntimeService/Exec",
-        "Attach" => "/runtime.v1.RuntimeService/Attach",
-        _ => "/runtime.v1.RuntimeService/PortForward",
-    };
     PassedOn::note(&parts.extensions);
-    let answer = containers::inspected(uses, parts, path, &request).await?;
+    let answer = containers::inspected(uses, parts, &request).await?;
     let url = wire::text(answer.get_ref(), &[1]).unwrap_or_default();
     let host = url.split_once("://").map_or("", |(_, rest)| rest);
     if host.is_empty() || host.starts_with('/') {
@@ -257,9 +245,7 @@ async fn url(uses: &Uses, parts: &Parts, request: Read) -> Result<Response<Body>
 async fn list(uses: &Uses, kind: Kind, streamed: bool, parts: &Parts, request: Read) -> Result<Response<Body>, Status> {
     let sides = match kind {
         Kind::Images => images::sides(uses, &request.message)?,
-        _ => {
-            lists::filter::sides(kind, &request.message).map_err(|error| Status::invalid_argument(error.to_string()))?
-        }
+        _ => lists::filter::sides(kind, &request.message).map_err(wire::refused)?,
     };
     let unfit = if kind == Kind::Metrics { descriptors::unfit(uses).await } else { unfit::Names::default() };
     let metadata = metadata(parts, false);

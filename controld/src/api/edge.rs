@@ -59,8 +59,7 @@ where
 
     fn call(&mut self, mut request: Request<Body>) -> Self::Future {
         let call = self.calls.call(request.uri().path());
-        let running = self.calls.begin(call, &request);
-        request.extensions_mut().insert(running.passed_on.clone());
+        let running = self.calls.begin(call, &mut request);
         let deadline = [call.longest, timeout::of(request.headers())].into_iter().flatten().min();
         let answer = trace::within(running.place(), self.inner.call(request));
         Box::pin(async move {

@@ -7,9 +7,12 @@ use tonic::client::{Grpc, GrpcService};
 use tonic::codec::{Codec, DecodeBuf, Decoder, EncodeBuf, Encoder, Streaming};
 use tonic::codegen::StdError;
 use tonic::codegen::http::Uri;
+use tonic::codegen::http::request::Parts;
 use tonic::codegen::http::uri::PathAndQuery;
 use tonic::metadata::MetadataMap;
 use tonic::{Request, Response, Status};
+
+use super::calls;
 
 /// Largest message that is taken from a side. kubelet takes 16 MiB at once; a list that is streamed may be longer.
 pub(super) const MOST: usize = 64 << 20;
@@ -56,7 +59,7 @@ impl Decoder for Raw {
 /// What is asked.
 #[derive(Debug, Clone)]
 pub(super) struct Question {
-    pub(super) path: &'static str,
+    pub(super) path: PathAndQuery,
     pub(super) message: Bytes,
     /// Of the call that it is asked for.
     pub(super) metadata: MetadataMap,
@@ -65,12 +68,36 @@ pub(super) struct Question {
 impl Question {
     /// A question of our own.
     pub(super) fn new(path: &'static str, message: Bytes) -> Self {
-        Self { path, message, metadata: MetadataMap::new() }
+        Self { path: PathAndQuery::from_static(path), message, metadata: MetadataMap::new() }
+    }
+
+    /// That of a call, asked in its place; with its deadline, if that is not one of ours.
+    pub(super) fn of(parts: &Parts, message: Bytes, with_timeout: bool) -> Self {
+        let path = parts.uri.path_and_query().cloned().unwrap_or_else(|| PathAndQuery::from_static("/"));
+        Self { path, message, metadata: metadata(parts, with_timeout) }
+    }
+
+    /// The name of what is asked for, in metrics and errors.
+    pub(super) fn call(&self) -> &'static str {
+        calls::name(self.path.path())
     }
 
     fn request(self) -> (Request<Bytes>, PathAndQuery) {
-        (Request::from_parts(self.metadata, Default::default(), self.message), PathAndQuery::from_static(self.path))
+        (Request::from_parts(self.metadata, Default::default(), self.message), self.path)
     }
+}
+
+/// What a call says besides its message, for another call in its place. Its deadline only if that has none of its own.
+pub(super) fn metadata(parts: &Parts, with_timeout: bool) -> MetadataMap {
+    let mut headers = parts.headers.clone();
+    // The client of that call has its own.
+    for own in ["content-type", "content-length", "te", "user-agent", "grpc-encoding", "grpc-accept-encoding"] {
+        headers.remove(own);
+    }
+    if !with_timeout {
+        headers.remove("grpc-timeout");
+    }
+    MetadataMap::from_headers(headers)
 }
 
 fn client<T>(side: T) -> Grpc<T> {

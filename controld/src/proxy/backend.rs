@@ -4,8 +4,8 @@
 //! it cannot. Those that are under way when it falls silent end as well, but for a few ([`calls::outlasts_silence`]): their clients would
 //! wait for minutes. A call is a clone of hyper's sender and no lock is held over it. How much of an answer is in memory is bounded by the
 //! windows of flow control: an answer that nobody takes holds up itself. So many of them as fill the connection's window hold up
-//! the others, and each of those has a client that does not read (`keeper`'s windows: 128). Every call is measured: one that
-//! is asked by the service that this is, here ([`measured`]); one that is passed on, by the relay, which watches for its end in any case.
+//! the others, and each of those has a client that does not read (`keeper`'s windows: 128). Every call
+//! is measured to its end ([`measured`]), whether it is passed on or asked by us.
 
 mod keeper;
 pub(super) mod measured;
@@ -170,8 +170,7 @@ impl Backend {
         connected.ok_or_else(|| self.broken(&"its connection has just ended"))
     }
 
-    /// Sends a call that whoever sends it measures.
-    pub(super) fn pass(&self, request: Request<Body>) -> BoxFuture<'static, Result<Response<Body>, Status>> {
+    fn pass(&self, request: Request<Body>) -> BoxFuture<'static, Result<Response<Body>, Status>> {
         let backend = self.clone();
         let sender = backend.begin();
         Box::pin(async move {

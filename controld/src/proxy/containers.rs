@@ -23,14 +23,12 @@ use super::kind::Kind;
 use super::lists::Lists;
 use super::pods::{self, Pod};
 use super::side::Side;
-use super::uses::{Uses, metadata, plain};
+use super::uses::{Uses, plain};
 use super::wire;
 use crate::api::edge::PassedOn;
 
-const IMAGE_STATUS: &str = "/runtime.v1.ImageService/ImageStatus";
-const CREATE: &str = "/runtime.v1.RuntimeService/CreateContainer";
+pub(super) const IMAGE_STATUS: &str = "/runtime.v1.ImageService/ImageStatus";
 const RUN: &str = "/runtime.v1.RuntimeService/RunPodSandbox";
-const RESTORE: &str = "/runtime.v1.RuntimeService/RestorePod";
 
 /// A sandbox, by its keys.
 pub(super) async fn sandbox(
@@ -40,7 +38,7 @@ pub(super) async fn sandbox(
     config: u32,
     handler: u32,
 ) -> Result<Response<Body>, Status> {
-    let keys = SandboxKeys::read(&request.message, config, handler).map_err(malformed)?;
+    let keys = SandboxKeys::read(&request.message, config, handler).map_err(wire::refused)?;
     let side = uses.keys.sandbox(&keys)?;
     if let Some(handler) = keys.handler()
         && uses.state.has_twice(handler)
@@ -50,7 +48,7 @@ pub(super) async fn sandbox(
         );
         return Err(Status::failed_precondition(text));
     }
-    pods::check_alone(uses, &Pod::read(&request.message, config).map_err(malformed)?, side).await?;
+    pods::check_alone(uses, &Pod::read(&request.message, config).map_err(wire::refused)?, side).await?;
     match side {
         Side::Ours => {
             if let Some(trouble) = uses.state.driver_differs() {
@@ -61,7 +59,7 @@ pub(super) async fn sandbox(
         Side::Default => {
             let is_run = parts.uri.path() == RUN;
             PassedOn::note(&parts.extensions);
-            let answer = inspected(uses, &parts, if is_run { RUN } else { RESTORE }, &request).await?;
+            let answer = inspected(uses, &parts, &request).await?;
             let noted = if is_run { note_run } else { note_restored };
             if noted(&uses.lists, &request.message, answer.get_ref()).is_err() {
                 tracing::debug!(call = uses.call(&parts), "what was made is not understood, and not noted");
@@ -133,7 +131,7 @@ fn container_item(id: &str, create: CreateContainerRequest) -> Bytes {
 
 /// A container, by its sandbox.
 pub(super) async fn create(uses: &Uses, parts: Parts, request: Read) -> Result<Response<Body>, Status> {
-    let sandbox = wire::text(&request.message, &[1]).map_err(malformed)?;
+    let sandbox = wire::text(&request.message, &[1]).map_err(wire::refused)?;
     match Side::of_id(sandbox) {
         Side::Default => create_there(uses, &parts, request).await,
         Side::Ours => create_here(uses, parts, request).await,
@@ -151,7 +149,7 @@ async fn create_there(uses: &Uses, parts: &Parts, request: Read) -> Result<Respo
         return Err(Status::failed_precondition(text));
     }
     PassedOn::note(&parts.extensions);
-    match inspected(uses, parts, CREATE, &request).await {
+    match inspected(uses, parts, &request).await {
         Ok(answer) => {
             if let (Ok(id), Ok(create)) =
                 (wire::text(answer.get_ref(), &[1]), CreateContainerRequest::decode(request.message))
@@ -182,7 +180,7 @@ async fn create_here(uses: &Uses, parts: Parts, request: Read) -> Result<Respons
         return Ok(response);
     }
     if image.name != image.id && have(uses, &image.name).await {
-        let mut create = CreateContainerRequest::decode(request.message).map_err(|_| malformed(wire::Malformed))?;
+        let mut create = CreateContainerRequest::decode(request.message).map_err(|_| wire::refused(wire::Malformed))?;
         if let Some(asked) = create.config.as_mut().and_then(|config| config.image.as_mut()) {
             asked.image.clone_from(&image.name);
         }
@@ -211,7 +209,8 @@ struct Asked {
 fn asked(request: &[u8]) -> Result<Asked, Status> {
     const ID: [u32; 3] = [2, 2, 1];
     const NAME: [u32; 3] = [2, 2, 18];
-    let (id, name) = (wire::text(request, &ID).map_err(malformed)?, wire::text(request, &NAME).map_err(malformed)?);
+    let (id, name) =
+        (wire::text(request, &ID).map_err(wire::refused)?, wire::text(request, &NAME).map_err(wire::refused)?);
     let name = if name.is_empty() { id } else { name };
     Ok(Asked { id: id.to_owned(), name: name.to_owned() })
 }
@@ -228,7 +227,12 @@ fn question(image: &str) -> Question {
 /// Whether our store has an image.
 pub(super) async fn have(uses: &Uses, image: &str) -> bool {
     let found = uses.own.ask(question(image)).await;
-    found.is_ok_and(|found| wire::is_there(&found, &[1]).unwrap_or_default())
+    found.is_ok_and(|found| has_image(&found))
+}
+
+/// Whether an ImageStatus says that there is one.
+pub(super) fn has_image(status: &[u8]) -> bool {
+    wire::is_there(status, &[1]).unwrap_or_default()
 }
 
 /// Whether our store has an image that the default lacks. A default with one of that name has failed for another reason, in words that
@@ -245,15 +249,9 @@ pub(super) async fn there(uses: &Uses, image: &str) -> Result<bool, Status> {
 }
 
 /// Something is removed by its id; the default's list has it no more.
-pub(super) async fn remove(
-    uses: &Uses,
-    parts: Parts,
-    request: Read,
-    path: &'static str,
-    kind: Kind,
-) -> Result<Response<Body>, Status> {
+pub(super) async fn remove(uses: &Uses, parts: Parts, request: Read, kind: Kind) -> Result<Response<Body>, Status> {
     PassedOn::note(&parts.extensions);
-    let answer = inspected(uses, &parts, path, &request).await?;
+    let answer = inspected(uses, &parts, &request).await?;
     if let Ok(id) = wire::text(&request.message, &[1]) {
         uses.lists.removed(kind, id);
     }
@@ -261,14 +259,8 @@ pub(super) async fn remove(
 }
 
 /// The default's answer to a call of its own that has to be looked at. As long as its client waits, and no longer.
-pub(super) async fn inspected(
-    uses: &Uses,
-    parts: &Parts,
-    path: &'static str,
-    request: &Read,
-) -> Result<Response1, Status> {
-    let question = Question { path, message: request.message.clone(), metadata: metadata(parts, true) };
-    ask::one(uses.backend.clone(), question).await
+pub(super) async fn inspected(uses: &Uses, parts: &Parts, request: &Read) -> Result<Response1, Status> {
+    ask::one(uses.backend.clone(), Question::of(parts, request.message.clone(), true)).await
 }
 
 /// An answer of one message.
@@ -278,10 +270,6 @@ pub(super) type Response1 = tonic::Response<Bytes>;
 pub(super) fn answered(answer: Response1) -> Response<Body> {
     let (metadata, message, _) = answer.into_parts();
     frames::with_metadata(vec![message], &metadata)
-}
-
-fn malformed(error: wire::Malformed) -> Status {
-    Status::invalid_argument(error.to_string())
 }
 
 #[cfg(test)]

@@ -21,52 +21,48 @@ use tonic::{Code, Status};
 use tracing::Instrument as _;
 
 use super::ask::Question;
-use super::containers::{answered, inspected, there};
+use super::containers::{IMAGE_STATUS, answered, has_image, inspected, there};
 use super::frames::{self, Read};
 use super::keys::{ImageKeys, shown};
 use super::kind::Kind;
 use super::lists::filter::Sides;
 use super::side::Side;
 use super::uses::{Uses, plain};
-use super::wire::{self, Malformed};
+use super::wire;
 use super::{pods, relay};
 
-const STATUS: &str = "/runtime.v1.ImageService/ImageStatus";
 const REMOVE: &str = "/runtime.v1.ImageService/RemoveImage";
 
 /// Whose images a list is of.
 pub(super) fn sides(uses: &Uses, request: &[u8]) -> Result<Sides, Status> {
-    let keys = ImageKeys::read(request, &[1, 1]).map_err(malformed)?;
+    let keys = ImageKeys::read(request, &[1, 1]).map_err(wire::refused)?;
     Ok(uses.keys.image(&keys).map_or(Sides::Both, Sides::One))
 }
 
 pub(super) async fn pull(uses: &Uses, parts: Parts, request: Read) -> Result<Response<Body>, Status> {
-    let keys = ImageKeys::of_pull(&request.message).map_err(malformed)?;
+    let keys = ImageKeys::of_pull(&request.message).map_err(wire::refused)?;
     let side = match uses.keys.image(&keys) {
         Some(side) => side,
-        None => pods::side(uses, wire::text(&request.message, &[3, 1, 2]).map_err(malformed)?).await?,
+        None => pods::side(uses, wire::text(&request.message, &[3, 1, 2]).map_err(wire::refused)?).await?,
     };
     match side {
         Side::Ours => Ok(uses.own.call(plain(parts, request.body())).await),
-        Side::Default => {
-            Ok(relay::forward(&uses.backend, &uses.metrics, uses.call(&parts), parts, request.body()).await)
-        }
+        Side::Default => Ok(relay::forward(&uses.backend, parts, request.body()).await),
     }
 }
 
 pub(super) async fn status(uses: &Uses, parts: Parts, request: Read) -> Result<Response<Body>, Status> {
-    let keys = ImageKeys::read(&request.message, &[1]).map_err(malformed)?;
+    let keys = ImageKeys::read(&request.message, &[1]).map_err(wire::refused)?;
     match uses.keys.image(&keys) {
         Some(Side::Ours) => return Ok(uses.own.call(plain(parts, request.body())).await),
         Some(Side::Default) => {
-            let call = uses.call(&parts);
-            return Ok(relay::forward(&uses.backend, &uses.metrics, call, parts, request.body()).await);
+            return Ok(relay::forward(&uses.backend, parts, request.body()).await);
         }
         None => {}
     }
-    let (own, question) = (uses.own.clone(), Question::new(STATUS, request.message.clone()));
+    let (own, question) = (uses.own.clone(), Question::new(IMAGE_STATUS, request.message.clone()));
     let own = AbortOnDropHandle::new(tokio::spawn(async move { own.ask(question).await }.in_current_span()));
-    let theirs = inspected(uses, &parts, STATUS, &request);
+    let theirs = inspected(uses, &parts, &request);
     let theirs = uses.backend.within_deadline(uses.call(&parts), theirs).await;
     if let Ok(answer) = &theirs
         && has_image(answer.get_ref())
@@ -84,14 +80,10 @@ pub(super) async fn status(uses: &Uses, parts: Parts, request: Read) -> Result<R
     }
 }
 
-fn has_image(status: &[u8]) -> bool {
-    wire::is_there(status, &[1]).unwrap_or_default()
-}
-
 /// Each side that has it removes it: one that has not says that all is well. Where ours cannot be asked, the default's word counts for
 /// what it had, so that its images are collected whatever machines do.
 pub(super) async fn remove(uses: &Uses, parts: Parts, request: Read) -> Result<Response<Body>, Status> {
-    let keys = ImageKeys::read(&request.message, &[1]).map_err(malformed)?;
+    let keys = ImageKeys::read(&request.message, &[1]).map_err(wire::refused)?;
     let side = uses.keys.image(&keys);
     if side == Some(Side::Ours) {
         return Ok(uses.own.call(plain(parts, request.body())).await);
@@ -99,7 +91,7 @@ pub(super) async fn remove(uses: &Uses, parts: Parts, request: Read) -> Result<R
     let is_known = async || side.is_some() || there(uses, keys.name).await.unwrap_or_default();
     let theirs = async {
         let had = is_known().await;
-        let answer = inspected(uses, &parts, REMOVE, &request).await?;
+        let answer = inspected(uses, &parts, &request).await?;
         uses.lists.removed(Kind::Images, keys.name);
         Ok((answered(answer), had))
     };
@@ -122,8 +114,4 @@ pub(super) async fn remove(uses: &Uses, parts: Parts, request: Read) -> Result<R
 /// Whether a side could not be asked, and has not refused.
 fn is_no_answer(status: &Status) -> bool {
     matches!(status.code(), Code::Unavailable | Code::DeadlineExceeded | Code::Internal)
-}
-
-fn malformed(error: Malformed) -> Status {
-    Status::invalid_argument(error.to_string())
 }

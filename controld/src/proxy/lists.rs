@@ -24,6 +24,7 @@ use tokio::task::JoinHandle;
 use tokio::time::timeout;
 use tonic::body::Body;
 use tonic::codegen::http::Response;
+use tonic::codegen::http::uri::PathAndQuery;
 use tonic::metadata::MetadataMap;
 use tonic::{Code, Status};
 use tracing::Instrument as _;
@@ -201,7 +202,7 @@ impl Lists {
 
     async fn of_default(&self, wanted: &Wanted) -> Result<Bytes, Status> {
         let Some(kept) = self.kept(wanted.kind) else {
-            let listed = self.within_deadline(self.ask(wanted.clone())).await;
+            let listed = self.in_time(wanted, self.ask(wanted.clone())).await;
             return match listed {
                 Ok(listed) => Ok(self.0.looks.checked(wanted.kind, listed).await),
                 Err(status) if status.code() == Code::Unimplemented && wanted.kind.has_another_source() => Err(status),
@@ -212,7 +213,7 @@ impl Lists {
         let listed = match self.0.backend.refused() {
             Some(refused) => Err(refused),
             None if whole => self.whole(kept, wanted).await,
-            None => self.within_deadline(self.ask(wanted.clone())).await,
+            None => self.in_time(wanted, self.ask(wanted.clone())).await,
         };
         match listed {
             Ok(listed) => {
@@ -229,7 +230,7 @@ impl Lists {
 
     /// Asks for a whole list, as soon as no more than [`AT_ONCE`] are under way, in a task that goes on behind the deadline.
     async fn whole(&self, kept: &Kept, wanted: &Wanted) -> Result<Bytes, Status> {
-        self.within_deadline(async {
+        self.in_time(wanted, async {
             let permit = kept.under_way.clone().acquire_owned().await;
             let permit = permit.map_err(|_closed| Status::internal("lists are not asked for any more"))?;
             let task = self.begin_whole(kept, wanted, permit);
@@ -268,8 +269,8 @@ impl Lists {
         let listed = if is_whole(wanted)? && answer.gone.is_empty() {
             answer.list
         } else {
-            let items = wire::items(&answer.list).map_err(malformed)?;
-            filter::kept(wanted.kind, &wanted.message, items, &answer.gone).map_err(malformed)?.concat().into()
+            let items = wire::items(&answer.list).map_err(wire::refused)?;
+            filter::kept(wanted.kind, &wanted.message, items, &answer.gone).map_err(wire::refused)?.concat().into()
         };
         let call = calls::name(wanted.kind.path());
         tracing::debug!(call, age_s = answer.age.as_secs(), %status, "last good list in place of the container runtime's");
@@ -289,13 +290,12 @@ impl Lists {
         Bytes::new()
     }
 
-    async fn within_deadline<T>(&self, answer: impl Future<Output = Result<T, Status>>) -> Result<T, Status> {
-        let deadline = self.0.backend.deadline();
-        timeout(deadline, answer).await.unwrap_or_else(|_elapsed| {
-            self.0.backend.doubt();
-            let text = format!("the container runtime did not answer within {} s", deadline.as_secs_f32());
-            Err(Status::deadline_exceeded(text))
-        })
+    async fn in_time(
+        &self,
+        wanted: &Wanted,
+        listed: impl Future<Output = Result<Bytes, Status>>,
+    ) -> Result<Bytes, Status> {
+        self.0.backend.within_deadline(calls::name(wanted.kind.path()), listed).await
     }
 
     /// The default's list. What is none would spoil ours behind it.
@@ -307,7 +307,11 @@ impl Lists {
 
     async fn ask_unchecked(&self, wanted: Wanted) -> Result<Bytes, Status> {
         let shared = &self.0;
-        let question = |path| Question { path, message: wanted.message.clone(), metadata: wanted.metadata.clone() };
+        let question = |path| Question {
+            path: PathAndQuery::from_static(path),
+            message: wanted.message.clone(),
+            metadata: wanted.metadata.clone(),
+        };
         if wanted.streamed && !shared.streams_none.load(Ordering::Relaxed) {
             let streamed = async {
                 let path = wanted.kind.stream_path();
@@ -335,10 +339,6 @@ impl Lists {
     }
 }
 
-fn malformed(error: wire::Malformed) -> Status {
-    Status::invalid_argument(error.to_string())
-}
-
 fn is_whole(wanted: &Wanted) -> Result<bool, Status> {
-    filter::is_whole(wanted.kind, &wanted.message).map_err(malformed)
+    filter::is_whole(wanted.kind, &wanted.message).map_err(wire::refused)
 }

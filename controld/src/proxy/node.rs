@@ -14,28 +14,25 @@ use tonic::codegen::http::request::Parts;
 use tonic::{Code, Status};
 
 use super::ask::{self, Question};
-use super::calls;
 use super::frames::{self, Read};
 use super::status::{self, Missing, Trouble};
-use super::uses::{Uses, metadata, plain};
+use super::uses::{Uses, plain};
 use super::wire;
 use crate::config::CgroupDriver;
 
-pub(super) const VERSION: &str = "/runtime.v1.RuntimeService/Version";
 const STATUS: &str = "/runtime.v1.RuntimeService/Status";
 const RUNTIME_CONFIG: &str = "/runtime.v1.RuntimeService/RuntimeConfig";
-const UPDATE_RUNTIME_CONFIG: &str = "/runtime.v1.RuntimeService/UpdateRuntimeConfig";
 
 /// Asks the default, for as long as a list may take.
 pub(super) async fn ask_default(uses: &Uses, question: Question) -> Result<Bytes, Status> {
-    let call = calls::name(question.path);
+    let call = question.call();
     let answer = uses.backend.within_deadline(call, ask::one(uses.backend.clone(), question)).await;
     answer.map(tonic::Response::into_inner)
 }
 
 /// The default's, so that containers keep the name of their runtime in pods' status.
 pub(super) async fn version(uses: &Uses, parts: &Parts, request: Read) -> Result<Response<Body>, Status> {
-    let question = Question { path: VERSION, message: request.message, metadata: metadata(parts, false) };
+    let question = Question::of(parts, request.message, false);
     let answer = match ask_default(uses, question).await.and_then(ask::understood::<VersionResponse>) {
         Ok((answer, _)) => {
             uses.saved.keep_version(&answer);
@@ -80,8 +77,7 @@ fn driver_of(config: &RuntimeConfigResponse) -> Option<CgroupDriver> {
 
 /// Both are told; the default's answer is the answer.
 pub(super) async fn update_runtime_config(uses: &Uses, parts: Parts, request: Read) -> Result<Response<Body>, Status> {
-    let question =
-        Question { path: UPDATE_RUNTIME_CONFIG, message: request.message.clone(), metadata: metadata(&parts, true) };
+    let question = Question::of(&parts, request.message.clone(), true);
     let ours = uses.own.call(plain(parts, request.body()));
     let (theirs, _ours) = tokio::join!(ask::one(uses.backend.clone(), question), ours);
     Ok(frames::answer(vec![theirs?.into_inner()]))
@@ -115,7 +111,7 @@ fn learn(uses: &Uses, answer: Bytes, verbose: bool) -> Result<Bytes, Status> {
 /// with errors, and none with a condition that is false. People who ask for all that there is are shown it.
 pub(super) async fn status(uses: &Uses, parts: &Parts, request: Read) -> Result<Response<Body>, Status> {
     let verbose = StatusRequest::decode(request.message.clone()).is_ok_and(|request| request.verbose);
-    let question = Question { path: STATUS, message: request.message.clone(), metadata: metadata(parts, false) };
+    let question = Question::of(parts, request.message.clone(), false);
     let (theirs, own) = tokio::join!(ask_default(uses, question), uses.own.ask(Question::new(STATUS, request.message)));
     let theirs = theirs.and_then(|answer| learn(uses, answer, verbose)).map_err(|failed| missing(uses, &failed));
     let theirs = match status::of_default(theirs, uses.saved.status()) {

@@ -50,7 +50,7 @@ impl Own {
 
     /// [`Self::ask`] with another deadline.
     pub(super) async fn ask_within(&self, deadline: Duration, question: Question) -> Result<Bytes, Status> {
-        let call = question.path.rsplit('/').next().unwrap_or_default();
+        let call = question.call();
         let asked = ask::one(self.0.clone(), question).in_current_span();
         match timeout(deadline, AbortOnDropHandle::new(tokio::spawn(asked))).await {
             Ok(Ok(answer)) => answer.map(tonic::Response::into_inner),

@@ -8,47 +8,27 @@ use std::task::{Context, Poll, ready};
 
 use bytes::Bytes;
 use hyper::body::{Body as HttpBody, Frame, SizeHint};
+use tonic::Status;
 use tonic::body::Body;
 use tonic::codegen::http::request::Parts;
 use tonic::codegen::http::{Method, Request, Response, Uri, Version};
-use tonic::{Code, Status};
+use tower::Service as _;
 
 use super::backend::Backend;
 use super::backend::measured::code;
 use super::frames;
-use super::metrics::{Metrics, Running};
 use crate::api::edge::PassedOn;
 
 /// Forwards a call whose body has not been read, or is a body again.
-pub(super) async fn forward(
-    backend: &Backend,
-    metrics: &Metrics,
-    call: &'static str,
-    parts: Parts,
-    body: Body,
-) -> Response<Body> {
+pub(super) async fn forward(backend: &Backend, parts: Parts, body: Body) -> Response<Body> {
     PassedOn::note(&parts.extensions);
-    let running = metrics.begin(call);
-    let request = match request(parts, body) {
-        Ok(request) => request,
-        Err(status) => return ended(running, status),
-    };
-    match backend.pass(request).await {
-        Err(status) => ended(running, status),
-        Ok(response) => match code(response.headers()) {
-            // All that there is stands in the headers.
-            Some(code) => {
-                running.end(code);
-                response
-            }
-            None => response.map(|body| Body::new(Relayed { inner: body, running: Some(running) })),
-        },
+    let answered = async { backend.clone().call(request(parts, body)?).await };
+    match answered.await {
+        Err(status) => status.into_http(),
+        // All that there is stands in the headers.
+        Ok(response) if code(response.headers()).is_some() => response,
+        Ok(response) => response.map(|inner| Body::new(Relayed { inner, has_ended: false })),
     }
-}
-
-fn ended(running: Running, status: Status) -> Response<Body> {
-    running.end(status.code());
-    status.into_http()
 }
 
 /// A call's request anew, without what its connection has put there.
@@ -65,19 +45,13 @@ fn request(parts: Parts, body: Body) -> Result<Request<Body>, Status> {
 /// The body of an answer.
 struct Relayed {
     inner: Body,
-    /// Until its end.
-    running: Option<Running>,
+    /// Its status has been passed on.
+    has_ended: bool,
 }
 
 impl Relayed {
-    fn end(&mut self, code: Code) {
-        if let Some(running) = self.running.take() {
-            running.end(code);
-        }
-    }
-
     fn broken(&mut self, why: &str) -> Frame<Bytes> {
-        self.end(Code::Unavailable);
+        self.has_ended = true;
         frames::trailers(&Status::unavailable(format!("the container runtime's answer broke off: {why}")))
     }
 }
@@ -87,19 +61,18 @@ impl HttpBody for Relayed {
     type Error = Status;
 
     fn poll_frame(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, Status>>> {
-        if self.running.is_none() {
+        if self.has_ended {
             return Poll::Ready(None);
         }
         let frame = match ready!(Pin::new(&mut self.inner).poll_frame(context)) {
-            Some(Ok(frame)) => {
-                if let Some(trailers) = frame.trailers_ref() {
-                    match code(trailers) {
-                        Some(code) => self.end(code),
-                        None => return Poll::Ready(Some(Ok(self.broken("it ended without a status")))),
-                    }
+            Some(Ok(frame)) => match frame.trailers_ref().map(code) {
+                None => frame,
+                Some(None) => self.broken("it ended without a status"),
+                Some(Some(_)) => {
+                    self.has_ended = true;
+                    frame
                 }
-                frame
-            }
+            },
             Some(Err(error)) => self.broken(error.message()),
             None => self.broken("it ended without a status"),
         };
@@ -107,7 +80,7 @@ impl HttpBody for Relayed {
     }
 
     fn is_end_stream(&self) -> bool {
-        self.running.is_none()
+        self.has_ended
     }
 
     fn size_hint(&self) -> SizeHint {

@@ -12,12 +12,11 @@ use std::path::Path;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use bytes::{BufMut as _, Bytes};
+use bytes::Bytes;
 use common::off_reactor;
 use futures_util::StreamExt as _;
 use futures_util::future::{BoxFuture, FutureExt as _, Shared};
 use nix::sys::statvfs::statvfs;
-use prost::encoding::{WireType, encode_key, encode_varint};
 use tokio::time::timeout;
 
 use super::kind::Kind;
@@ -82,7 +81,9 @@ impl Looks {
         if bad.is_empty() {
             return list;
         }
-        without(&list, path, &|mountpoint| bad.contains(mountpoint)).map_or(list, Bytes::from)
+        let layers = [path, &[WRITABLE]].concat();
+        let cut = wire::without(&list, &layers, &mut |layer| Ok(bad.contains(wire::text(layer, &MOUNTPOINT)?)));
+        cut.map_or(list, Bytes::from)
     }
 
     async fn is_good(&self, mountpoint: &str) -> bool {
@@ -138,25 +139,6 @@ fn mountpoints(list: &[u8], path: &[u32]) -> Result<BTreeSet<String>, Malformed>
     })?;
     found.remove("");
     Ok(found)
-}
-
-/// A message without each writable layer, below messages at `path`, whose mountpoint is `bad`.
-fn without(message: &[u8], path: &[u32], bad: &dyn Fn(&str) -> bool) -> Result<Vec<u8>, Malformed> {
-    let mut kept = Vec::with_capacity(message.len());
-    for field in wire::fields(message) {
-        let field = field?;
-        match (path.split_first(), field.value) {
-            (Some((wanted, rest)), Value::Bytes(inner)) if *wanted == field.number => {
-                let inner = without(inner, rest, bad)?;
-                encode_key(field.number, WireType::LengthDelimited, &mut kept);
-                encode_varint(inner.len() as u64, &mut kept);
-                kept.put_slice(&inner);
-            }
-            (None, Value::Bytes(layer)) if field.number == WRITABLE && bad(wire::text(layer, &MOUNTPOINT)?) => {}
-            _ => kept.put_slice(field.whole),
-        }
-    }
-    Ok(kept)
 }
 
 #[cfg(test)]

@@ -6,7 +6,6 @@ use std::sync::{Mutex, PoisonError};
 use tonic::body::Body;
 use tonic::codegen::http::Request;
 use tonic::codegen::http::request::Parts;
-use tonic::metadata::MetadataMap;
 
 use super::backend::Backend;
 use super::calls;
@@ -119,17 +118,4 @@ impl Uses {
 /// A call's request again.
 pub(super) fn plain(parts: Parts, body: Body) -> Request<Body> {
     Request::from_parts(parts, body)
-}
-
-/// What a call says besides its message, for another call in its place. Its deadline only if that has none of its own.
-pub(super) fn metadata(parts: &Parts, with_timeout: bool) -> MetadataMap {
-    let mut headers = parts.headers.clone();
-    // The client of that call has its own.
-    for own in ["content-type", "content-length", "te", "user-agent", "grpc-encoding", "grpc-accept-encoding"] {
-        headers.remove(own);
-    }
-    if !with_timeout {
-        headers.remove("grpc-timeout");
-    }
-    MetadataMap::from_headers(headers)
 }

@@ -6,6 +6,7 @@
 
 use bytes::{BufMut as _, Bytes};
 use prost::encoding::{WireType, decode_key, decode_varint, encode_key, encode_varint};
+use tonic::Status;
 
 #[cfg(test)]
 mod tests;
@@ -14,6 +15,11 @@ mod tests;
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[error("not an encoded message")]
 pub(super) struct Malformed;
+
+/// What a client is told whose request cannot be read.
+pub(super) fn refused(error: Malformed) -> Status {
+    Status::invalid_argument(error.to_string())
+}
 
 /// One field of a message.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -67,7 +67,7 @@ pub(super) struct Running {
     message: String,
     span: Option<Span>,
     /// Such a call is not counted here.
-    pub(super) passed_on: PassedOn,
+    passed_on: PassedOn,
 }
 
 // === impl Call ===
@@ -132,11 +132,15 @@ impl Calls {
         self.tracer.register(registry);
     }
 
-    pub(super) fn begin<B>(&self, call: Call, request: &Request<B>) -> Running {
+    pub(super) fn begin<B>(&self, call: Call, request: &mut Request<B>) -> Running {
         let known = call.name != OTHER.name;
         let span = known.then(|| self.tracer.begin(request.uri().path(), request.headers())).flatten();
+        let passed_on = PassedOn::default();
+        if self.passes_on {
+            request.extensions_mut().insert(passed_on.clone());
+        }
         let (began, code, message) = (Instant::now(), Code::Cancelled, String::new());
-        Running { calls: self.clone(), name: call.name, began, code, message, span, passed_on: PassedOn::default() }
+        Running { calls: self.clone(), name: call.name, began, code, message, span, passed_on }
     }
 }
 

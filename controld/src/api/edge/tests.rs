@@ -106,7 +106,7 @@ async fn a_call_that_hangs_is_given_up_at_the_first_deadline() {
 
 #[tokio::test]
 async fn what_is_passed_on_to_another_runtime_is_counted_there() {
-    let calls = Calls::default();
+    let calls = Calls::default().passing_on();
     let answering = service_fn(|request: Request<Body>| async move {
         if request.uri().path().ends_with("Exec") {
             PassedOn::note(request.extensions());
