@@ -15,6 +15,7 @@ mod handoff_server;
 mod images;
 mod memory;
 mod peer;
+mod proxy;
 mod pull;
 mod report;
 mod rivals;
@@ -41,7 +42,7 @@ use self::report::{Report, Row};
 /// All rows take about ten minutes on a busy machine of two cores.
 const DEADLINE: Duration = Duration::from_secs(1500);
 type Group = fn(&Bed, &mut Node) -> Result<Vec<Row>>;
-const GROUPS: [(&str, Group); 14] = [
+const GROUPS: [(&str, Group); 15] = [
     ("vmwrapper", wrapper::rows),
     ("attach", attach::rows),
     ("handoff", handoff::rows),
@@ -49,6 +50,7 @@ const GROUPS: [(&str, Group); 14] = [
     ("sandbox", sandbox::rows),
     ("rivals", rivals::rows),
     ("critest", conformance::rows),
+    ("proxy", proxy::rows),
     ("calls", calls::rows),
     ("start", start::rows),
     ("volumes", volumes::rows),

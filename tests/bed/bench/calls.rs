@@ -89,7 +89,7 @@ fn run(node: &Node, numbers: std::ops::Range<u32>) -> Result<Vec<String>> {
 }
 
 /// `work` for each by some clients at once, in no order.
-fn at_once<T: Sync, R: Send>(things: &[T], work: impl Fn(&T) -> Result<R> + Sync) -> Result<Vec<R>> {
+pub(super) fn at_once<T: Sync, R: Send>(things: &[T], work: impl Fn(&T) -> Result<R> + Sync) -> Result<Vec<R>> {
     let lane = things.len().div_ceil(CLIENTS as usize).max(1);
     let done: Vec<Vec<R>> = thread::scope(|scope| {
         let work = &work;
@@ -117,7 +117,7 @@ fn serve(socket: &Path, bare: Bare) -> Result<()> {
 }
 
 /// Microseconds of the call in the middle.
-fn typical<T>(calls: usize, call: impl Fn() -> Result<T>) -> Result<f64> {
+pub(super) fn typical<T>(calls: usize, call: impl Fn() -> Result<T>) -> Result<f64> {
     p50((0..calls).map(|_| Ok(timed(&call)?.0)).collect::<Result<_>>()?)
 }
 

@@ -207,8 +207,7 @@ impl Side<'_> {
 
     /// Microseconds of processors so far.
     fn busy(&self) -> Result<f64> {
-        let text = fs::read_to_string(self.account.join("cpuacct.usage"))?;
-        Ok(text.trim().parse::<f64>()? / 1e3)
+        busy(&self.account)
     }
 
     /// KiB of memory that its processes take while sandboxes stand, shared pages divided by those who share them.
@@ -225,8 +224,14 @@ impl Side<'_> {
     }
 }
 
+/// Microseconds of processors that an account has so far.
+pub(super) fn busy(account: &Path) -> Result<f64> {
+    let text = fs::read_to_string(account.join("cpuacct.usage"))?;
+    Ok(text.trim().parse::<f64>()? / 1e3)
+}
+
 /// An account of processor time for the processes and all that they start from now on.
-fn account(name: &str, processes: &[u32]) -> Result<PathBuf> {
+pub(super) fn account(name: &str, processes: &[u32]) -> Result<PathBuf> {
     let group = Path::new(ACCOUNTS).join(format!("bench-{name}"));
     if !group.exists() {
         fs::create_dir(&group).with_context(|| format!("failed to make {}", group.display()))?;
