@@ -36,17 +36,17 @@ struct Both {
 
 impl Both {
     fn start(bed: &Bed) -> Result<Self> {
-        Self::configured(bed, "")
+        Self::with(bed, Release::Newest, "")
     }
 
-    /// With these further settings of controld.
-    fn configured(bed: &Bed, settings: &str) -> Result<Self> {
-        let socket = Containerd::socket_of(bed, Release::Newest);
+    /// With such a containerd, and these further settings of controld.
+    fn with(bed: &Bed, release: Release, settings: &str) -> Result<Self> {
+        let socket = Containerd::socket_of(bed, release);
         let proxy = format!("[proxy]\nruntime_endpoint = 'unix://{}'\n{settings}", socket.display());
         let node = Node::configured(bed, &proxy)?;
         // It may come after controld, which answers for machines meanwhile.
         let program = bed.config.dist()?.join("virtlet-install");
-        let containerd = Containerd::start_with(bed, Release::Newest, &cni::debian_plugins(), (&program, &["stay"]))?;
+        let containerd = Containerd::start_with(bed, release, &cni::debian_plugins(), (&program, &["stay"]))?;
         let both = Self { containerd, node };
         wait_for("containerd behind controld", POD_DEADLINE, || Ok(both.ids().is_ok().then_some(())))?;
         Ok(both)

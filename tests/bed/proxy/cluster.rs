@@ -14,7 +14,7 @@ use serde_json::{Value, json};
 use tests::agent_image::tiny_with_agent;
 use tests::case::{Bed, Case};
 use tests::cluster::Cluster;
-use tests::containerd::archive_of;
+use tests::containerd::{Release, archive_of};
 use tests::controllers::Controllers;
 use tests::http;
 use tests::image_server::Fault;
@@ -43,7 +43,7 @@ struct Pod {
 }
 
 fn run(bed: &Bed) -> Result<()> {
-    let both = Both::configured(bed, "[handlers.virtlet]\nguest_agent = true\n")?;
+    let both = Both::with(bed, Release::Newest, "[handlers.virtlet]\nguest_agent = true\n")?;
     let names = ["bin/busybox", "bin/sh", "bin/cat", "bin/httpd", "bin/tar", "bin/ping", "bin/mkdir", "bin/sleep"];
     both.containerd.import(&archive_of(&bed.dir, IMAGE, (BUSYBOX.as_ref(), &names), &[])?)?;
     let image = both.node.images.offer("agent.qcow2", &tiny_with_agent(bed)?, Fault::None);

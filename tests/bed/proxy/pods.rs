@@ -2,17 +2,29 @@
 
 use anyhow::{Result, ensure};
 use tests::case::{Bed, Case};
+use tests::containerd::Release;
 use tests::image_server::Fault;
 use tests::kubelet::Kubelet;
 use tests::wait::wait_until;
 
 use super::{Both, DEADLINE, POD_DEADLINE, container, machine, wait_runs};
 
-pub(super) const CASES: &[Case] =
-    &[Case { name: "proxy::a_machine_and_a_container_are_pods_of_one_kubelet", deadline: DEADLINE, run: both }];
+pub(super) const CASES: &[Case] = &[
+    Case { name: "proxy::a_machine_and_a_container_are_pods_of_one_kubelet", deadline: DEADLINE, run: newest },
+    Case { name: "proxy::so_they_are_with_debians_containerd", deadline: DEADLINE, run: debians },
+];
 
-fn both(bed: &Bed) -> Result<()> {
-    let both = Both::start(bed)?;
+fn newest(bed: &Bed) -> Result<()> {
+    both(bed, Release::Newest)
+}
+
+/// 1.6, the oldest that speaks CRI v1.
+fn debians(bed: &Bed) -> Result<()> {
+    both(bed, Release::Debian)
+}
+
+fn both(bed: &Bed, release: Release) -> Result<()> {
+    let both = Both::with(bed, release, "")?;
     let image = both.node.images.offer("tiny.qcow2", &bed.config.guest("tiny.qcow2")?, Fault::None);
     let kubelet = Kubelet::start(bed)?;
     kubelet.apply("vm", &machine("vm", &image))?;

@@ -10,6 +10,9 @@ use tests::wait::wait_until;
 
 use super::{Both, DEADLINE, POD_DEADLINE, container, machine, wait_runs};
 
+/// Of two kills each.
+const ROUNDS: usize = 4;
+
 pub(super) const CASES: &[Case] =
     &[Case { name: "proxy::controld_that_is_killed_restarts_no_pod", deadline: DEADLINE, run: killed }];
 
@@ -22,11 +25,25 @@ fn killed(bed: &Bed) -> Result<()> {
     wait_runs(&kubelet, "vm", BOOT_DEADLINE)?;
     wait_runs(&kubelet, "c", POD_DEADLINE)?;
     let before = both.ids()?;
-    for _ in 0..5 {
+    for round in 0..ROUNDS {
+        // What comes and goes meanwhile is at another step each time.
+        let (machine_name, container_name) = (format!("vm{round}"), format!("c{round}"));
+        kubelet.apply(&machine_name, &machine(&machine_name, &image))?;
+        kubelet.apply(&container_name, &container(&container_name))?;
+        let more = before.len() + 1 + round % 4;
+        wait_until("pods that are being made", POD_DEADLINE, || both.ids().is_ok_and(|ids| ids.len() >= more))?;
         both.node.controld.kill9()?;
         both.node.controld.start_again()?;
         both.node.wait_ready()?;
-        wait_until("both runtimes behind controld", POD_DEADLINE, || both.ids().is_ok_and(|ids| ids == before))?;
+        wait_until("pods that were being made", POD_DEADLINE, || {
+            both.ids().is_ok_and(|ids| ids.len() >= before.len() + 4)
+        })?;
+        kubelet.delete(&machine_name)?;
+        kubelet.delete(&container_name)?;
+        both.node.controld.kill9()?;
+        both.node.controld.start_again()?;
+        both.node.wait_ready()?;
+        wait_until("both pods that stay, and no others", POD_DEADLINE, || both.ids().is_ok_and(|ids| ids == before))?;
     }
     wait_runs(&kubelet, "vm", POD_DEADLINE)?;
     wait_runs(&kubelet, "c", POD_DEADLINE)?;
