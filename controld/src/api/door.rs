@@ -2,15 +2,17 @@
 //! and people are told what is waited for, rather than that nobody is there.
 //!
 //! Until [`Opener::open`], `Version` is answered, `Status` has its conditions false, and all else is Unavailable; the two say
-//! what is waited for.
+//! what is waited for. `GetContainerEvents` waits: kubelet does without events for good once it was refused five times, which takes it
+//! less than a start.
 
 use std::convert::Infallible;
 use std::future::Future;
 use std::pin::Pin;
-use std::sync::{Arc, PoisonError, RwLock};
+use std::sync::Arc;
 use std::task::{Context, Poll};
 
 use proto::cri::runtime_service_server::RuntimeServiceServer;
+use tokio::sync::watch;
 use tonic::Status;
 use tonic::body::Body;
 use tonic::codegen::http::{Request, Response};
@@ -22,45 +24,44 @@ use super::cri::starting::Starting;
 /// What is answered by [`Starting`] until the door is open.
 const ANSWERED: [&str; 2] = ["/runtime.v1.RuntimeService/Version", "/runtime.v1.RuntimeService/Status"];
 
+/// What waits until the door is open.
+const HELD: &str = "/runtime.v1.RuntimeService/GetContainerEvents";
+
 /// The services, once they are there. Clones share it.
 #[derive(Debug, Clone)]
 pub struct Door {
-    state: Arc<RwLock<State>>,
+    state: watch::Receiver<State>,
     /// What we say our version is.
     version: &'static str,
 }
 
 /// Opens a [`Door`].
 #[derive(Debug)]
-pub struct Opener(Arc<RwLock<State>>);
+pub struct Opener(watch::Sender<State>);
 
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 enum State {
     /// What for.
-    Waiting(String),
+    Waiting(Arc<str>),
     Open(Routes),
 }
 
 /// A door that is shut, and what opens it.
 #[must_use]
 pub fn shut(version: &'static str) -> (Door, Opener) {
-    let state = Arc::new(RwLock::new(State::Waiting("its first step".into())));
-    (Door { state: state.clone(), version }, Opener(state))
+    let (opener, state) = watch::channel(State::Waiting("its first step".into()));
+    (Door { state, version }, Opener(opener))
 }
 
 impl Opener {
     /// The start has come to this: what calls are told from now on.
     pub fn waits_for(&self, what: impl Into<String>) {
-        self.set(State::Waiting(what.into()));
+        self.0.send_replace(State::Waiting(what.into().into()));
     }
 
     /// Calls come to these from now on.
     pub fn open(&self, services: Routes) {
-        self.set(State::Open(services));
-    }
-
-    fn set(&self, state: State) {
-        *self.0.write().unwrap_or_else(PoisonError::into_inner) = state;
+        self.0.send_replace(State::Open(services));
     }
 }
 
@@ -74,8 +75,10 @@ impl Service<Request<Body>> for Door {
     }
 
     fn call(&mut self, request: Request<Body>) -> Self::Future {
-        match &*self.state.read().unwrap_or_else(PoisonError::into_inner) {
-            State::Open(services) => Box::pin(services.clone().call(request)),
+        let state = self.state.borrow().clone();
+        match state {
+            State::Open(mut services) => Box::pin(services.call(request)),
+            State::Waiting(_) if request.uri().path() == HELD => Box::pin(held(self.state.clone(), request)),
             State::Waiting(what) => {
                 let why = format!("controld starts; it waits for {what}");
                 if ANSWERED.contains(&request.uri().path()) {
@@ -87,13 +90,23 @@ impl Service<Request<Body>> for Door {
     }
 }
 
+/// The answer of the services once they are there; a client that does not wait for it takes it back.
+async fn held(mut state: watch::Receiver<State>, request: Request<Body>) -> Result<Response<Body>, Infallible> {
+    let opened = state.wait_for(|state| matches!(state, State::Open(_))).await.map(|state| state.clone());
+    match opened {
+        Ok(State::Open(mut services)) => services.call(request).await,
+        // The start was given up.
+        Ok(State::Waiting(_)) | Err(_) => Ok(Status::unavailable("controld goes down").into_http()),
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use std::time::Duration;
 
     use hyper_util::rt::TokioIo;
     use proto::cri::runtime_service_client::RuntimeServiceClient;
-    use proto::cri::{ListContainersRequest, StatusRequest, VersionRequest};
+    use proto::cri::{GetEventsRequest, ListContainersRequest, StatusRequest, VersionRequest};
     use tokio::net::UnixStream;
     use tokio_util::sync::CancellationToken;
     use tonic::Code;
@@ -132,10 +145,18 @@ mod tests {
         let refused = client.list_containers(ListContainersRequest::default()).await.expect_err("not yet");
         assert_eq!((refused.code(), refused.message()), (Code::Unavailable, why));
 
+        let mut listener = client.clone();
+        let events = tokio::spawn(async move { listener.get_container_events(GetEventsRequest {}).await });
+        // Its turn has come, and so has that of the next call.
+        client.version(VersionRequest::default()).await.expect("answered");
+        assert!(!events.is_finished(), "it waits");
+
         // Over the connection that it has.
         opener.open(Routes::new(RuntimeServiceServer::new(Starting::new("open".into(), "1.2.3"))));
         let answered = client.list_containers(ListContainersRequest::default()).await.expect_err("not of this service");
         assert_eq!(answered.code(), Code::Unimplemented);
+        let events = events.await.expect("no bug").expect_err("not of this service");
+        assert_eq!(events.code(), Code::Unimplemented, "{events}");
         stop.cancel();
         serving.await.expect("ended").expect("well");
     }
