@@ -132,6 +132,18 @@ pub(crate) fn state_elsewhere(root: &Path) -> Option<String> {
     lines.find(|line| line.starts_with("state_dir") || line.starts_with("run_dir")).map(str::to_owned)
 }
 
+/// Whether kubelet's files name controld's socket, and controld is in front of a container runtime: without controld nobody could start or
+/// stop a container.
+pub(crate) fn is_runtime_of_containers(root: &Path) -> bool {
+    let text = |file: &str| fs::read_to_string(root.join(file)).unwrap_or_default();
+    let setting = |line: &str| {
+        line.trim_start().strip_prefix("proxy.").unwrap_or(line.trim_start()).starts_with("runtime_endpoint")
+    };
+    let files = ["var/lib/kubelet/config.yaml", "var/lib/kubelet/kubeadm-flags.env"];
+    text("etc/virtlet/controld.toml").lines().any(setting)
+        && files.iter().any(|file| text(file).contains("virtlet/cri.sock"))
+}
+
 /// Records of the installed program that one in its place could not read: it would not start. Nothing if none is installed.
 pub(crate) fn newer_records(name: &str, to_be: &Path) -> Vec<String> {
     let installed = Path::new("/usr/sbin").join(name);
@@ -297,6 +309,27 @@ mod tests {
         assert_eq!(super::state_elsewhere(root.path()), None);
         fs::write(root.path().join("etc/virtlet/tapmanager.toml"), "#state_dir = '/x'\nstate_dir = '/srv'\n").unwrap();
         assert_eq!(super::state_elsewhere(root.path()).as_deref(), Some("state_dir = '/srv'"));
+    }
+
+    #[test]
+    fn a_runtime_of_containers_is_known_by_the_files_of_controld_and_kubelet() {
+        let [controld, kubelet] = ["etc/virtlet/controld.toml", "var/lib/kubelet/kubeadm-flags.env"];
+        let root = host(&[controld, kubelet]);
+        let written = |file: &str, text: &str| fs::write(root.path().join(file), text).unwrap();
+        let is = || super::is_runtime_of_containers(root.path());
+        written(kubelet, "KUBELET_KUBEADM_ARGS=\"--container-runtime-endpoint=unix:///run/virtlet/cri.sock\"\n");
+        assert!(!is());
+        written(controld, "[proxy]\n#runtime_endpoint = 'unix:///run/containerd/containerd.sock'\n");
+        assert!(!is());
+        for setting in ["[proxy]\nruntime_endpoint = 'unix:///x'\n", "proxy.runtime_endpoint = 'unix:///x'\n"] {
+            written(controld, setting);
+            assert!(is(), "{setting}");
+        }
+        written(
+            kubelet,
+            "KUBELET_KUBEADM_ARGS=\"--container-runtime-endpoint=unix:///run/containerd/containerd.sock\"\n",
+        );
+        assert!(!is());
     }
 
     #[test]

@@ -214,6 +214,13 @@ fn in_use(root: &Path, purge: bool) -> Vec<String> {
         let names = vms.join(", ");
         why.push(format!("VMs run ({names}): remove their pods, or, unless state is to go, set VIRTLET_REMOVE=yes"));
     }
+    if host::is_runtime_of_containers(root) && !asked("VIRTLET_REMOVE") {
+        why.push(
+            "kubelet has controld as its runtime, for containers, too: give it the container runtime's socket first \
+             (`virtletctl proxy disable --check` says how), or set VIRTLET_REMOVE=yes"
+                .to_owned(),
+        );
+    }
     if !purge {
         return why;
     }

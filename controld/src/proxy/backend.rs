@@ -95,7 +95,7 @@ impl Backend {
     fn unavailable(&self, away: &Away) -> Status {
         let since = away.since.elapsed().as_secs();
         Status::unavailable(format!(
-            "container runtime at `{}` is away since {since} s: {}",
+            "container runtime at `{}` is away for {since} s: {}",
             self.0.socket.display(),
             away.why
         ))

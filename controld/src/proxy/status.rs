@@ -39,7 +39,7 @@ pub(super) struct Missing {
 
 impl fmt::Display for Missing {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "the container runtime is away since {} s: {}", self.since.as_secs(), self.why)
+        write!(f, "the container runtime is away for {} s: {}", self.since.as_secs(), self.why)
     }
 }
 

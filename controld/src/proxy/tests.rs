@@ -219,7 +219,7 @@ async fn a_dead_default_shortens_no_list_and_its_ids_are_unavailable() {
     let ask = PodSandboxStatusRequest { pod_sandbox_id: "b".into(), verbose: false };
     let refused = node.runtime().pod_sandbox_status(ask).await.expect_err("away");
     assert_eq!(refused.code(), Code::Unavailable, "never NotFound");
-    assert!(refused.message().contains("runtime.sock` is away since"), "{refused}");
+    assert!(refused.message().contains("runtime.sock` is away for"), "{refused}");
 
     // A new process at the same place.
     node.lists(&["b", "c", "d"]);

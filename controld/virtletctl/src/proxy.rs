@@ -88,7 +88,7 @@ fn text<'a>(said: &'a Value, key: &str) -> &'a str {
 fn away(said: &Value) -> String {
     match said.get("awaySeconds").and_then(Value::as_u64) {
         None => "up".into(),
-        Some(seconds) => format!("away since {seconds} s: {}", text(said, "why")),
+        Some(seconds) => format!("away for {seconds} s: {}", text(said, "why")),
     }
 }
 

@@ -317,7 +317,7 @@ async fn the_other_runtime_is_shown_as_controld_sees_it() {
     assert!(errors.is_empty(), "{errors:?}");
     for told in [
         "controld 9\\u{1b} at unix:///run/containerd/containerd.sock",
-        "away since 12 s: nobody listens on its socket\\u{1b}",
+        "away for 12 s: nobody listens on its socket\\u{1b}",
         "not ready: LibvirtNotReady: down",
         "virtlet, windows",
         "none yet",

@@ -239,6 +239,6 @@ mod tests {
     fn a_reason_is_cut_and_one_that_counts_is_no_news() {
         let long = format!("it says \n{}", "x".repeat(10_000));
         assert_eq!((shown(&long).chars().count(), shown(&long).contains("it says ?x")), (REASON, true));
-        assert!(is_alike("away since 9 s", "away since 10 s") && !is_alike("away since 9 s", "refused"));
+        assert!(is_alike("away for 9 s", "away for 10 s") && !is_alike("away for 9 s", "refused"));
     }
 }

@@ -93,7 +93,7 @@ fn a_default_that_is_away_is_as_it_was_and_then_not_ready() {
     );
     assert_eq!(status.runtime_handlers.len(), 3, "handlers stay");
     let message = &status.status.as_ref().expect("a status").conditions[0].message;
-    assert_eq!(message, "the container runtime is away since 20 s: nobody listens on its socket");
+    assert_eq!(message, "the container runtime is away for 20 s: nobody listens on its socket");
     // Since our start nothing is known of it: an error, with which kubelet has patience, before a condition that is false.
     assert_eq!(of_default(Err(missing(19)), None), Err(missing(19)));
     let status = answer(of_default(Err(missing(20)), None).expect("a part"), ours_of(None));

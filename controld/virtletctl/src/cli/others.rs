@@ -84,16 +84,16 @@ pub struct Forget {
 /// Of `proxy`.
 #[derive(Debug, Subcommand)]
 pub enum ProxyCommand {
-    /// Say whether the other runtime can be asked, since when not, and what is known of it
+    /// Show whether the container runtime answers, for how long it has not, and how old its last good lists are
     Status(ProxyStatus),
-    /// Say what makes pods of this node containers of another runtime, but for those that are to be machines
+    /// List what to change so that this node runs containers beside VMs
     ///
     /// Which lines of which files, which restarts, in which order, and what stands in the way. It changes nothing. As root; it needs no
     /// daemon. Exits with 1 if something stands in the way.
     Enable(ProxyEnable),
-    /// Say what gives kubelet back to the other runtime
+    /// List what to change so that kubelet speaks to the container runtime again
     ///
-    /// As `enable` does. Exits with 1 while there are machines on this node, and names them: kubelet would not know of them any more, and
+    /// As `enable` does. Exits with 1 while there are VMs on this node, and names them: kubelet would not know of them any more, and
     /// would make some of their pods again as containers.
     Disable(ProxyDisable),
 }
@@ -126,7 +126,7 @@ pub struct ProxyDisable {
 /// Of both.
 #[derive(Debug, Args)]
 pub struct ProxyCheck {
-    /// Say what is to be changed; there is no other way yet
+    /// List the changes; without it nothing is done
     #[arg(long)]
     pub check: bool,
     /// Configuration of controld [default: its own default]

@@ -10,6 +10,8 @@ use crate::text::shown;
 
 /// kubelet's setting, in its configuration and in kubeadm's file for one node.
 const SETTING: &str = "containerRuntimeEndpoint";
+/// Where kubelet asks about images, if that is another socket.
+const IMAGES: &str = "imageServiceEndpoint";
 /// The same as an option.
 const OPTION: &str = "--container-runtime-endpoint";
 /// By which kubeadm before 1.34 knows the socket of a node.
@@ -112,8 +114,13 @@ fn point(node: &Node, endpoint: &str) -> Vec<Step> {
     }
     // Without an option it is the file that counts.
     let by_option = option.is_some() || kubelet.by_option;
-    steps.extend(edit_setting(&kubelet.config, node.kubelet_config.as_deref(), endpoint, !by_option));
-    steps.extend(edit_setting(&node.instance.path, node.instance.text.as_deref(), endpoint, false));
+    for (path, text, wanted) in [
+        (&kubelet.config, node.kubelet_config.as_deref(), !by_option),
+        (&node.instance.path, node.instance.text.as_deref(), false),
+    ] {
+        steps.extend(edit_setting(SETTING, path, text, endpoint, wanted));
+        steps.extend(edit_setting(IMAGES, path, text, endpoint, false));
+    }
     steps
 }
 
@@ -128,14 +135,16 @@ fn option_of(flags: &File) -> Option<&str> {
 }
 
 /// A line of YAML; one that is not there is added if `wanted`.
-fn edit_setting(path: &Path, text: Option<&str>, endpoint: &str, wanted: bool) -> Option<Step> {
-    let line = text?.lines().find(|line| line.strip_prefix(SETTING).is_some_and(|rest| rest.starts_with(':')));
-    let named = line.map(|line| line[SETTING.len() + 1..].split(" #").next().unwrap_or_default().trim());
+fn edit_setting(key: &str, path: &Path, text: Option<&str>, endpoint: &str, wanted: bool) -> Option<Step> {
+    let line = text?.lines().find(|line| line.strip_prefix(key).is_some_and(|rest| rest.starts_with(':')));
+    let named = line.map(|line| line[key.len() + 1..].split(" #").next().unwrap_or_default().trim());
     let named = named.map(|named| named.trim_matches(|c| c == '"' || c == '\''));
-    if named.map_or(!wanted, |named| is_same(named, endpoint)) {
+    // kubeadm before 1.34 writes the empty one, which says no more than none.
+    let named_one = named.filter(|named| !named.is_empty());
+    if named_one.map_or(!wanted, |named| is_same(named, endpoint)) {
         return None;
     }
-    Some(edit(path, line.map(str::to_owned).into_iter().collect(), vec![format!("{SETTING}: {endpoint}")]))
+    Some(edit(path, line.map(str::to_owned).into_iter().collect(), vec![format!("{key}: {endpoint}")]))
 }
 
 fn annotation(node: &Node, endpoint: &str) -> Option<Step> {

@@ -46,6 +46,24 @@ fn a_node_of_a_newer_kubeadm() {
 }
 
 #[test]
+fn an_empty_setting_is_none_and_images_are_asked_for_at_the_same_socket() {
+    let mut node = node(&format!("containerRuntimeEndpoint: \"\"\nimageServiceEndpoint: {CONTAINERD}\n"));
+    node.controld.text = Some(format!("[proxy]\nruntime_endpoint = '{CONTAINERD}'\n"));
+    node.behind = Some(CONTAINERD.into());
+    node.flags.text = Some(format!("KUBELET_KUBEADM_ARGS=\"{OPTION}={OURS}\"\n"));
+    node.instance.text = Some("kind: KubeletConfiguration\n".into());
+    if let Some(kubelet) = &mut node.kubelet {
+        (kubelet.endpoint, kubelet.by_option) = (Some(OURS.into()), true);
+    }
+    insta::assert_snapshot!(text(&enable(&node, CONTAINERD)), @r"
+    1. /var/lib/kubelet/config.yaml
+         - imageServiceEndpoint: unix:///run/containerd/containerd.sock
+         + imageServiceEndpoint: unix:///run/virtlet/cri.sock
+    2. systemctl restart kubelet   # containers and VMs run on
+    ");
+}
+
+#[test]
 fn a_node_of_an_older_kubeadm_and_back() {
     let mut node = node("kind: KubeletConfiguration\n");
     node.flags.text = Some(format!("KUBELET_KUBEADM_ARGS=\"{OPTION}={CONTAINERD} --pod-infra-container-image=x\"\n"));
