@@ -112,6 +112,11 @@ pub async fn run(config: Config, version: &'static str, shutdown: impl Future<Ou
         started = start(config, version, &opener, (&calls, proxy.as_ref())) => started?,
         () = &mut shutdown => {
             tracing::info!("told to end amid the start");
+            if proxy.is_some() {
+                // Calls of containers may be under way: a start that is cut off is a container that failed.
+                stop.cancel();
+                serving.join_next().await;
+            }
             // Fails only if somebody removed it before.
             let _ = std::fs::remove_file(&socket);
             return Ok(());
@@ -245,6 +250,8 @@ impl Step<'_> {
                 "VMs are not served yet; a step of the start failed and is tried again"
             );
             self.opener.waits_for(format!("a step that failed and is tried again every {again_s} s: {error:#}"));
+            // For `systemctl status`.
+            let _ = sd_notify::notify(&[sd_notify::NotifyState::Status(&format!("VMs are not served yet: {error:#}"))]);
             tokio::time::sleep(again).await;
         }
     }
@@ -253,7 +260,7 @@ impl Step<'_> {
 /// Tells systemd, if it started us, that we are there.
 fn ready() {
     // Only with systemd is there somebody to tell.
-    let _ = sd_notify::notify(&[sd_notify::NotifyState::Ready]);
+    let _ = sd_notify::notify(&[sd_notify::NotifyState::Ready, sd_notify::NotifyState::Status("")]);
 }
 
 /// Where the records are.

@@ -207,7 +207,7 @@ async fn answer(uses: &Uses, route: Route, parts: Parts, request: Read) -> Resul
         Route::ImageFsInfo => Ok(frames::answer(filesystems::answer(uses).await?)),
         Route::Version => node::version(uses, &parts, request).await,
         Route::Status => node::status(uses, &parts, request).await,
-        Route::RuntimeConfig => node::runtime_config(uses).await,
+        Route::RuntimeConfig => node::runtime_config(uses, &parts).await,
         Route::UpdateRuntimeConfig => node::update_runtime_config(uses, parts, request).await,
         Route::Ours => Ok(uses.own.call(plain(parts, request.body())).await),
         Route::Default => Ok(relay::forward(&uses.backend, parts, request.body()).await),

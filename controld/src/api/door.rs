@@ -1,9 +1,9 @@
 //! What calls come to while controld starts. The socket is there before the database, the image store and the rest: kubelet
 //! and people are told what is waited for, rather than that nobody is there.
 //!
-//! Until [`Opener::open`], `Version` is answered, `Status` has its conditions false, and all else is Unavailable; the two say
-//! what is waited for. `GetContainerEvents` waits: kubelet does without events for good once it was refused five times, which takes it
-//! less than a start.
+//! Until [`Opener::open`], `Version` and `ListMetricDescriptors` are answered, `Status` has its conditions false, and all else is
+//! Unavailable; the two say what is waited for. kubelet asks for descriptors once in its life. `GetContainerEvents` waits: kubelet does
+//! without events for good once it was refused five times, which takes it less than a start.
 
 use std::convert::Infallible;
 use std::future::Future;
@@ -22,7 +22,11 @@ use tower::Service;
 use super::cri::starting::Starting;
 
 /// What is answered by [`Starting`] until the door is open.
-const ANSWERED: [&str; 2] = ["/runtime.v1.RuntimeService/Version", "/runtime.v1.RuntimeService/Status"];
+const ANSWERED: [&str; 3] = [
+    "/runtime.v1.RuntimeService/Version",
+    "/runtime.v1.RuntimeService/Status",
+    "/runtime.v1.RuntimeService/ListMetricDescriptors",
+];
 
 /// What waits until the door is open.
 const HELD: &str = "/runtime.v1.RuntimeService/GetContainerEvents";
@@ -106,7 +110,9 @@ mod tests {
 
     use hyper_util::rt::TokioIo;
     use proto::cri::runtime_service_client::RuntimeServiceClient;
-    use proto::cri::{GetEventsRequest, ListContainersRequest, StatusRequest, VersionRequest};
+    use proto::cri::{
+        GetEventsRequest, ListContainersRequest, ListMetricDescriptorsRequest, StatusRequest, VersionRequest,
+    };
     use tokio::net::UnixStream;
     use tokio_util::sync::CancellationToken;
     use tonic::Code;
@@ -145,6 +151,8 @@ mod tests {
         let refused = client.list_containers(ListContainersRequest::default()).await.expect_err("not yet");
         assert_eq!((refused.code(), refused.message()), (Code::Unavailable, why));
 
+        let described = client.list_metric_descriptors(ListMetricDescriptorsRequest {}).await.expect("answered");
+        assert!(!described.into_inner().descriptors.is_empty());
         let mut listener = client.clone();
         let events = tokio::spawn(async move { listener.get_container_events(GetEventsRequest {}).await });
         // Its turn has come, and so has that of the next call.

@@ -90,6 +90,9 @@ const CALLS: [(&str, &str, Route); 43] = [
     (IMAGES, "ImageFsInfo", Route::ImageFsInfo),
 ];
 
+/// Calls by id that change nothing.
+const LOOKS: [&str; 4] = ["PodSandboxStatus", "ContainerStatus", "PodSandboxStats", "ContainerStats"];
+
 /// Where the call at `path` goes.
 pub(super) fn route(path: &str) -> Route {
     let Some((service, method)) = path.strip_prefix('/').and_then(|path| path.split_once('/')) else {
@@ -106,14 +109,24 @@ pub(super) fn route(path: &str) -> Route {
     }
 }
 
-/// Whether the call at `path` goes on at a default that answers nothing any more: those that take as long as they take, and lists, which
-/// have a deadline of ours and are kept however late they come. All others end, and their clients ask again: one `ContainerStatus` that
-/// hangs would hold up kubelet's look at all pods, for the two minutes of its own deadline.
+/// Whether the call at `path` goes on at a default that answers nothing any more.
+///
+/// What only looks ends, and its client looks again: one `ContainerStatus` that hangs would hold up kubelet's look at all pods, for the
+/// two minutes of its own deadline. What changes something goes on: if it were dropped, the default would give it up once it runs again,
+/// and a `StartContainer` that was given up is a container that failed. kubelet's workers, each of one pod, wait for such calls. Lists
+/// go on, too: they have a deadline of ours, and are kept however late they come.
 pub(super) fn outlasts_silence(path: &str) -> bool {
     match route(path) {
-        Route::List(_) | Route::Stream(_) | Route::Events | Route::PullImage => true,
-        Route::Id(_) => matches!(name(path), "StopContainer" | "ExecSync"),
-        _ => false,
+        Route::Id(_) => !LOOKS.contains(&name(path)),
+        Route::Version
+        | Route::Status
+        | Route::RuntimeConfig
+        | Route::MetricDescriptors
+        | Route::ImageStatus
+        | Route::ImageFsInfo
+        | Route::Url(_) => false,
+        // What we do not know may change something.
+        _ => true,
     }
 }
 

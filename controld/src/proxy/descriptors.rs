@@ -13,7 +13,7 @@ use tonic::body::Body;
 use tonic::codegen::http::Response;
 use tonic::{Code, Status};
 
-use super::ask::Question;
+use super::ask::{self, Question};
 use super::frames;
 use super::node::ask_default;
 use super::side::Side;
@@ -25,11 +25,9 @@ const METRIC_DESCRIPTORS: &str = "/runtime.v1.RuntimeService/ListMetricDescripto
 pub(super) async fn answer(uses: &Uses) -> Result<Response<Body>, Status> {
     let theirs = ask_default(uses, Question::new(METRIC_DESCRIPTORS, Bytes::new()));
     let (theirs, own) = tokio::join!(theirs, of_own(uses));
-    let theirs = match theirs {
-        Ok(answer) => {
-            decoded(&answer)?;
-            answer
-        }
+    // What is no message is as no answer.
+    let theirs = match theirs.and_then(ask::understood::<ListMetricDescriptorsResponse>) {
+        Ok((answer, _)) => answer,
         Err(status) if status.code() == Code::Unimplemented => Bytes::new(),
         Err(status) => uses.saved.descriptors().ok_or(status)?,
     };
@@ -60,8 +58,8 @@ pub(super) async fn unfit(uses: &Uses) -> Names {
     if let Some(known) = uses.state.unfit() {
         return known;
     }
-    let (Some(theirs), Ok(own)) = (uses.saved.descriptors(), of_own(uses).await) else { return Names::default() };
-    let Ok(known) = decoded(&theirs) else { return Names::default() };
+    let Some(theirs) = uses.saved.descriptors() else { return Names::default() };
+    let (Ok(known), Ok(own)) = (decoded(&theirs), of_own(uses).await) else { return Names::default() };
     let unfit = Names::from(parted(&known, own).1);
     uses.state.keep_unfit(unfit.clone());
     unfit

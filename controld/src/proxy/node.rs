@@ -18,6 +18,7 @@ use super::frames::{self, Read};
 use super::status::{self, Missing, Trouble};
 use super::uses::{Uses, plain};
 use super::wire;
+use crate::api::edge::PassedOn;
 use crate::config::CgroupDriver;
 
 const STATUS: &str = "/runtime.v1.RuntimeService/Status";
@@ -32,6 +33,7 @@ pub(super) async fn ask_default(uses: &Uses, question: Question) -> Result<Bytes
 
 /// The default's, so that containers keep the name of their runtime in pods' status.
 pub(super) async fn version(uses: &Uses, parts: &Parts, request: Read) -> Result<Response<Body>, Status> {
+    PassedOn::note(&parts.extensions);
     let question = Question::of(parts, request.message, false);
     let answer = match ask_default(uses, question).await.and_then(ask::understood::<VersionResponse>) {
         Ok((answer, _)) => {
@@ -43,7 +45,8 @@ pub(super) async fn version(uses: &Uses, parts: &Parts, request: Read) -> Result
     Ok(frames::answer(vec![answer]))
 }
 
-pub(super) async fn runtime_config(uses: &Uses) -> Result<Response<Body>, Status> {
+pub(super) async fn runtime_config(uses: &Uses, parts: &Parts) -> Result<Response<Body>, Status> {
+    PassedOn::note(&parts.extensions);
     Ok(frames::answer(vec![driver(uses).await?]))
 }
 

@@ -1,8 +1,13 @@
 //! What is answered before the runtime service is there.
 
 use proto::cri::runtime_service_server::RuntimeService;
-use proto::cri::{RuntimeCondition, RuntimeStatus, StatusRequest, StatusResponse, VersionRequest, VersionResponse};
+use proto::cri::{
+    ListMetricDescriptorsRequest, ListMetricDescriptorsResponse, RuntimeCondition, RuntimeStatus, StatusRequest,
+    StatusResponse, VersionRequest, VersionResponse,
+};
 use tonic::{Request, Response, Status};
+
+use super::metrics;
 
 /// A runtime service that is not ready, and says why.
 #[derive(Debug)]
@@ -43,5 +48,12 @@ impl RuntimeService for Starting {
         });
         let status = Some(RuntimeStatus { conditions: conditions.into() });
         Ok(Response::new(StatusResponse { status, ..StatusResponse::default() }))
+    }
+
+    async fn list_metric_descriptors(
+        &self,
+        _request: Request<ListMetricDescriptorsRequest>,
+    ) -> Result<Response<ListMetricDescriptorsResponse>, Status> {
+        Ok(Response::new(ListMetricDescriptorsResponse { descriptors: metrics::descriptors() }))
     }
 }

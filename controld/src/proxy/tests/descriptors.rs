@@ -28,6 +28,8 @@ async fn a_default_that_fails_is_described_by_its_last_answer_also_over_our_rest
     assert_eq!(described(&node.front).await.expect("answered"), ["cpu", "vm"]);
     node.default.replies("ListMetricDescriptors", Reply::Failed(Status::internal("not now")));
     assert_eq!(described(&node.front).await.expect("answered"), ["cpu", "vm"]);
+    node.default.replies("ListMetricDescriptors", Reply::Message(Bytes::from_static(&[0x0a, 9])));
+    assert_eq!(described(&node.front).await.expect("answered"), ["cpu", "vm"], "what is no message is no answer");
     node.default.kill();
     node.is_down().await;
     let (door, opener) = door::shut("1.2.3");
