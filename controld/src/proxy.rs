@@ -43,6 +43,7 @@ mod wire;
 use std::convert::Infallible;
 use std::sync::Arc;
 use std::task::{Context, Poll};
+use std::time::Duration;
 
 use bytes::Bytes;
 use common::watch::Watcher;
@@ -92,10 +93,15 @@ impl Proxy {
     /// go and come back at any time.
     #[must_use]
     pub fn open(config: &Config, door: &Door, us: u32) -> Option<Self> {
+        Self::open_with(config, door, us, own::DEADLINE)
+    }
+
+    /// [`Self::open`], with another deadline for our part of an answer.
+    fn open_with(config: &Config, door: &Door, us: u32, deadline: Duration) -> Option<Self> {
         let endpoint = config.proxy.runtime_endpoint.as_ref()?;
         let metrics = Metrics::default();
         let backend = Backend::new(endpoint.path().to_owned(), us, config.proxy.list_deadline, metrics.clone());
-        let own = Own::new(door.clone());
+        let own = Own::new(door.clone(), deadline);
         let uses = Uses {
             lists: Lists::new(backend.clone(), own.clone(), metrics.clone()),
             keys: Keys::new(config),

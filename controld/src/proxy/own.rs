@@ -21,37 +21,42 @@ use crate::api::door::Door;
 
 /// How long the other side's part of an answer waits for ours, which is from memory but for a few that ask libvirt or tapmanager. Lists
 /// wait for both sides alike.
-const DEADLINE: Duration = Duration::from_secs(1);
+pub(super) const DEADLINE: Duration = Duration::from_secs(1);
 
 /// Our services. Clones share them.
 #[derive(Debug, Clone)]
-pub(super) struct Own(Door);
+pub(super) struct Own {
+    door: Door,
+    /// Of our part of an answer.
+    deadline: Duration,
+}
 
 impl Own {
-    pub(super) fn new(door: Door) -> Self {
-        Self(door)
+    /// What is behind `door`. Our part of an answer has `deadline`.
+    pub(super) fn new(door: Door, deadline: Duration) -> Self {
+        Self { door, deadline }
     }
 
     /// For what is a stream.
     pub(super) fn door(&self) -> Door {
-        self.0.clone()
+        self.door.clone()
     }
 
     /// A call that is ours alone.
     pub(super) async fn call(&self, request: Request<Body>) -> Response<Body> {
-        let answered: Result<_, Infallible> = self.0.clone().call(request).await;
+        let answered: Result<_, Infallible> = self.door.clone().call(request).await;
         answered.unwrap_or_else(|never| match never {})
     }
 
     /// Our part of an answer, encoded.
     pub(super) async fn ask(&self, question: Question) -> Result<Bytes, Status> {
-        self.ask_within(DEADLINE, question).await
+        self.ask_within(self.deadline, question).await
     }
 
     /// [`Self::ask`] with another deadline.
     pub(super) async fn ask_within(&self, deadline: Duration, question: Question) -> Result<Bytes, Status> {
         let call = question.call();
-        let asked = ask::one(self.0.clone(), question).in_current_span();
+        let asked = ask::one(self.door.clone(), question).in_current_span();
         match timeout(deadline, AbortOnDropHandle::new(tokio::spawn(asked))).await {
             Ok(Ok(answer)) => answer.map(tonic::Response::into_inner),
             Ok(Err(bug)) => Err(Status::internal(format!("`{call}` ended in a bug: {}", Chain(&bug)))),

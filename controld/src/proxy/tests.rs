@@ -29,8 +29,10 @@ use super::ask::Question;
 use super::*;
 use crate::api::door::{self, Opener};
 
-/// Of lists; five times as long for a connection as new as those here are.
+/// Of a side that a test is about the lateness of. Lists have five times as long over a connection as new as those here are.
 const DEADLINE: Duration = Duration::from_millis(200);
+/// Of a side that is in time, however busy the machine is.
+const PATIENT: Duration = Duration::from_secs(10);
 /// Whatever a test waits for has come by then, however busy the machine is.
 const LONG: Duration = Duration::from_secs(60);
 
@@ -46,30 +48,52 @@ struct Node {
 impl Node {
     /// A node whose default does not run yet, and whose services of our own do.
     fn new() -> Self {
+        Self::with(PATIENT, PATIENT)
+    }
+
+    /// [`Self::new`] with these deadlines: of lists and all else that the default is asked, and of our part of other answers.
+    fn with(lists: Duration, own: Duration) -> Self {
         let dir = tempfile::tempdir().expect("a directory");
         let default = Fake::new(dir.path().join("runtime.sock"));
         let own = OwnSide::default();
         let (door, opener) = door::shut("1.2.3");
         opener.open(own.routes());
-        let front = Self::open(&dir, &default, &door);
+        let front = Self::open_with(&dir, &default, &door, (lists, own));
         Self { front: front.front(), dir, default, own, opener, _proxy: front }
     }
 
     fn open(dir: &TempDir, default: &Fake, door: &Door) -> Proxy {
+        Self::open_with(dir, default, door, (PATIENT, PATIENT))
+    }
+
+    fn open_with(dir: &TempDir, default: &Fake, door: &Door, (lists, own): (Duration, Duration)) -> Proxy {
         let endpoint = format!("unix://{}", default.socket.display());
         let mut config = Config { state_dir: dir.path().to_owned(), ..Config::default() };
         config.proxy.runtime_endpoint = Some(endpoint.try_into().expect("an endpoint"));
-        config.proxy.list_deadline = DEADLINE;
+        config.proxy.list_deadline = lists;
         // Of no process, as the default of these tests is in ours.
-        Proxy::open(&config, door, 0).expect("configured")
+        Proxy::open_with(&config, door, 0, own).expect("configured")
     }
 
     /// With a default that runs.
     async fn up() -> Self {
-        let node = Self::new();
-        node.default.start();
-        node.is_up().await;
-        node
+        Self::new().started().await
+    }
+
+    /// [`Self::up`], where the default is soon late, and either side in lists.
+    async fn hasty() -> Self {
+        Self::with(DEADLINE, PATIENT).started().await
+    }
+
+    /// [`Self::up`], where our part of other answers is soon late.
+    async fn hasty_with_ours() -> Self {
+        Self::with(PATIENT, DEADLINE).started().await
+    }
+
+    async fn started(self) -> Self {
+        self.default.start();
+        self.is_up().await;
+        self
     }
 
     async fn is_up(&self) {
@@ -231,7 +255,7 @@ async fn a_dead_default_shortens_no_list_and_its_ids_are_unavailable() {
 /// As by SIGSTOP: the connection is there, and nothing is answered.
 #[tokio::test]
 async fn a_default_that_hangs_holds_up_nobody_for_long() {
-    let node = Node::up().await;
+    let node = Node::hasty().await;
     node.lists(&["a"]);
     node.own.has().sandboxes = vec![sandbox("vm1")];
     assert_eq!(node.listed().await.expect("a list").len(), 2);
@@ -257,7 +281,7 @@ async fn a_default_that_hangs_holds_up_nobody_for_long() {
 /// Slow lists are late, and do not stand still; what else it is asked it answers.
 #[tokio::test]
 async fn a_default_whose_lists_take_too_long_is_seen_late() {
-    let node = Node::up().await;
+    let node = Node::hasty().await;
     node.lists(&["a"]);
     assert_eq!(node.listed().await.expect("a list"), ["a"]);
     let now = std::sync::Arc::new(tokio::sync::Notify::new());
@@ -342,7 +366,7 @@ async fn streams_of_lists_are_whole_or_the_last_good_one() {
 
 #[tokio::test]
 async fn usage_is_of_who_answers_and_never_stale() {
-    let node = Node::up().await;
+    let node = Node::hasty().await;
     let stats = |id: &str| ContainerStats {
         attributes: Some(ContainerAttributes { id: id.into(), ..Default::default() }),
         ..Default::default()
@@ -367,7 +391,7 @@ async fn usage_is_of_who_answers_and_never_stale() {
 
 #[tokio::test]
 async fn a_bug_or_a_hang_of_ours_holds_up_no_container() {
-    let node = Node::up().await;
+    let node = Node::hasty().await;
     node.default.says("ContainerStatus", &ContainerStatusResponse::default());
     for hangs in [true, false] {
         {

@@ -28,7 +28,7 @@ impl Node {
 /// What containerd has once pulled, it has from then on, and no machine is made of it.
 #[tokio::test]
 async fn while_ours_does_not_answer_no_machines_image_is_pulled_for_containers() {
-    let node = Node::up().await;
+    let node = Node::hasty_with_ours().await;
     node.default.says("PullImage", &PullImageResponse { image_ref: "sha256:c".into() });
     node.default.says("ImageStatus", &ImageStatusResponse::default());
     node.own.has().sandboxes = vec![of_pod("vm1", "u-vm", PodSandboxState::SandboxReady)];
@@ -78,7 +78,7 @@ async fn a_pod_that_was_of_the_other_side_pulls_for_the_sandbox_that_is_ready() 
 /// As a containerd whose database is locked: it answers `Version`, and nothing about images.
 #[tokio::test]
 async fn an_image_of_ours_is_told_although_the_default_never_answers() {
-    let node = Node::up().await;
+    let node = Node::hasty().await;
     node.default.replies("ImageStatus", Reply::Never);
     node.own.has().images = vec![image("sha256:vm", "disk:latest")];
     let versions = node.default.asked("Version").len();
