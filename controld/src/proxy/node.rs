@@ -115,7 +115,9 @@ fn learn(uses: &Uses, answer: Bytes, verbose: bool) -> Result<Bytes, Status> {
 pub(super) async fn status(uses: &Uses, parts: &Parts, request: Read) -> Result<Response<Body>, Status> {
     let verbose = StatusRequest::decode(request.message.clone()).is_ok_and(|request| request.verbose);
     let question = Question::of(parts, request.message.clone(), false);
-    let (theirs, own) = tokio::join!(ask_default(uses, question), uses.own.ask(Question::new(STATUS, request.message)));
+    // Ours asks libvirt and tapmanager, and is waited for as long as the default's.
+    let own = uses.own.ask_within(uses.backend.deadline(), Question::new(STATUS, request.message));
+    let (theirs, own) = tokio::join!(ask_default(uses, question), own);
     let theirs = theirs.and_then(|answer| learn(uses, answer, verbose)).map_err(|failed| missing(uses, &failed));
     let theirs = match status::of_default(theirs, uses.saved.status()) {
         Ok(theirs) => theirs,

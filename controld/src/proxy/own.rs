@@ -19,8 +19,8 @@ use tracing::Instrument as _;
 use super::ask::{self, Question};
 use crate::api::door::Door;
 
-/// How long the other side's part of an answer waits for ours, which is from memory but for a few that ask libvirt or tapmanager. Lists
-/// wait for both sides alike.
+/// How long the other side's part of an answer waits for ours, which is from memory but for a few. Lists and Status, which ask libvirt and
+/// tapmanager, wait for both sides alike.
 pub(super) const DEADLINE: Duration = Duration::from_secs(1);
 
 /// Our services. Clones share them.

@@ -10,6 +10,7 @@ mod lists;
 mod own;
 mod pods;
 mod silence;
+mod statuses;
 mod unread_answers;
 
 use std::time::{Duration, Instant};
@@ -52,13 +53,13 @@ impl Node {
     }
 
     /// [`Self::new`] with these deadlines: of lists and all else that the default is asked, and of our part of other answers.
-    fn with(lists: Duration, own: Duration) -> Self {
+    fn with(lists: Duration, ours: Duration) -> Self {
         let dir = tempfile::tempdir().expect("a directory");
         let default = Fake::new(dir.path().join("runtime.sock"));
         let own = OwnSide::default();
         let (door, opener) = door::shut("1.2.3");
         opener.open(own.routes());
-        let front = Self::open_with(&dir, &default, &door, (lists, own));
+        let front = Self::open_with(&dir, &default, &door, (lists, ours));
         Self { front: front.front(), dir, default, own, opener, _proxy: front }
     }
 
