@@ -150,11 +150,16 @@ impl Backend {
         call: &str,
         answer: impl Future<Output = Result<T, Status>>,
     ) -> Result<T, Status> {
+        self.in_time(call, answer).await?
+    }
+
+    /// [`Self::within_deadline`], which tells what it says from that it is late: an answer that is lent here can be waited for on.
+    pub(super) async fn in_time<T>(&self, call: &str, answer: impl Future<Output = T>) -> Result<T, Status> {
         let deadline = self.deadline();
-        timeout(deadline, answer).await.unwrap_or_else(|_elapsed| {
+        timeout(deadline, answer).await.map_err(|_elapsed| {
             self.doubt();
             let text = format!("the container runtime did not answer `{call}` within {} s", deadline.as_secs_f32());
-            Err(Status::deadline_exceeded(text))
+            Status::deadline_exceeded(text)
         })
     }
 

@@ -8,10 +8,13 @@
 //! | `ListImages` | both list it ([`sides`]) |
 //!
 //! A side that does not answer is not one that has nothing: kubelet pulls what it is told is not there, and what the default has once
-//! pulled is its own from then on. So the default is waited for within the deadline of lists, ours within that of common answers, and
-//! what they then have not said is an error.
+//! pulled is its own from then on. So ours is waited for within the deadline of common answers, the default within that of lists, and
+//! what they then have not said is an error. But when ours has said that it has no such image, what the default says is all the answer,
+//! and is waited for as if there were no other side: one that pulls may be slow, and kubelet waits for minutes.
 //!
 //! `ImageFsInfo` is [`super::filesystems`].
+
+use std::pin::pin;
 
 use tokio_util::task::AbortOnDropHandle;
 use tonic::body::Body;
@@ -62,15 +65,18 @@ pub(super) async fn status(uses: &Uses, parts: Parts, request: Read) -> Result<R
     }
     let (own, question) = (uses.own.clone(), Question::new(IMAGE_STATUS, request.message.clone()));
     let own = AbortOnDropHandle::new(tokio::spawn(async move { own.ask(question).await }.in_current_span()));
-    let theirs = inspected(uses, &parts, &request);
-    let theirs = uses.backend.within_deadline(uses.call(&parts), theirs).await;
-    if let Ok(answer) = &theirs
-        && has_image(answer.get_ref())
-    {
+    let mut theirs = pin!(inspected(uses, &parts, &request));
+    let in_time = match uses.backend.in_time(uses.call(&parts), theirs.as_mut()).await {
         // Which does not wait for ours.
-        return theirs.map(answered);
-    }
+        Ok(Ok(answer)) if has_image(answer.get_ref()) => return Ok(answered(answer)),
+        in_time => in_time,
+    };
     let own = own.await.unwrap_or_else(|bug| Err(Status::internal(format!("`ImageStatus` ended in a bug: {bug}"))));
+    let theirs = match (in_time, &own) {
+        (Ok(theirs), _) => theirs,
+        (Err(_late), Ok(own)) if !has_image(own) => theirs.await,
+        (Err(late), _) => Err(late),
+    };
     match (theirs, own) {
         // A default that is away may have one of that name. No container is made of ours meanwhile, as it is away for that as well.
         (_, Ok(own)) if has_image(&own) => Ok(frames::answer(vec![own])),

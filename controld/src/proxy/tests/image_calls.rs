@@ -85,8 +85,29 @@ async fn an_image_of_ours_is_told_although_the_default_never_answers() {
     let ours = tokio::time::timeout(LONG, node.image("disk:latest")).await.expect("in time");
     assert_eq!(ours.expect("answered").as_deref(), Some("sha256:vm"));
     until(|| node.default.asked("Version").len() > versions).await;
-    let unknown = node.image("nginx").await.expect_err("the default may have it");
+    // What ours does not tell of.
+    node.opener.waits_for("its database");
+    let unknown = node.image("nginx").await.expect_err("either may have it");
     assert_eq!(unknown.code(), Code::DeadlineExceeded);
+}
+
+/// As a containerd that pulls.
+#[tokio::test]
+async fn an_image_that_ours_has_not_is_waited_for_as_long_as_kubelet_does() {
+    let node = Node::hasty().await;
+    let now = std::sync::Arc::new(tokio::sync::Notify::new());
+    let has = ImageStatusResponse { image: Some(image("sha256:c", "nginx")), ..Default::default() };
+    node.default.replies("ImageStatus", Reply::Late(has.encode_to_vec().into(), now.clone()));
+    let versions = node.default.asked("Version").len();
+    let mut asked = std::pin::pin!(node.image("nginx"));
+    tokio::select! {
+        early = asked.as_mut() => panic!("not waited for: {early:?}"),
+        () = until(|| node.default.asked("Version").len() > versions) => {}
+    }
+    // Behind the deadline of lists, which has raised a doubt.
+    now.notify_one();
+    let told = tokio::time::timeout(LONG, asked).await.expect("in time").expect("answered");
+    assert_eq!(told.as_deref(), Some("sha256:c"));
 }
 
 #[tokio::test]
