@@ -49,6 +49,7 @@ use bytes::Bytes;
 use common::watch::Watcher;
 use futures_util::future::BoxFuture;
 use proto::side::{OURS, SIDE};
+use tokio::sync::Semaphore;
 use tokio_util::task::AbortOnDropHandle;
 use tonic::Status;
 use tonic::body::Body;
@@ -107,6 +108,7 @@ impl Proxy {
             keys: Keys::new(config),
             saved: Saved::open(config.state_dir.join("proxy.json"), endpoint.to_string()),
             state: State::new(config.cgroup_driver),
+            status_turn: Arc::new(Semaphore::new(1)),
             backend,
             own,
             metrics,
@@ -194,7 +196,7 @@ impl Service<Request<Body>> for Front {
 }
 
 /// The answer to a call that has to be looked at.
-async fn answer(uses: &Uses, route: Route, parts: Parts, request: Read) -> Result<Response<Body>, Status> {
+async fn answer(uses: &Arc<Uses>, route: Route, parts: Parts, request: Read) -> Result<Response<Body>, Status> {
     match route {
         Route::Id(field) | Route::Url(field) | Route::Removal(field, _) => {
             by_id(uses, route, field, parts, request).await

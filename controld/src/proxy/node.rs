@@ -1,6 +1,7 @@
 //! Calls about the node: who serves it, whether it can, and what kubelet has to agree on.
 
 use std::collections::{BTreeMap, HashMap};
+use std::sync::Arc;
 use std::time::Instant;
 
 use bytes::Bytes;
@@ -8,10 +9,14 @@ use prost::Message as _;
 use proto::cri::{
     CgroupDriver as Driver, RuntimeConfigResponse, RuntimeHandler, StatusRequest, StatusResponse, VersionResponse,
 };
+use tokio::sync::OwnedSemaphorePermit;
+use tokio::task::JoinHandle;
+use tokio::time::timeout;
 use tonic::body::Body;
 use tonic::codegen::http::Response;
 use tonic::codegen::http::request::Parts;
 use tonic::{Code, Status};
+use tracing::Instrument as _;
 
 use super::ask::{self, Question};
 use super::frames::{self, Read};
@@ -87,16 +92,46 @@ pub(super) async fn update_runtime_config(uses: &Uses, parts: Parts, request: Re
 }
 
 /// What a new connection is asked, so that an answer is kept and the two sides are compared before kubelet asks.
-pub(super) async fn compare(uses: &Uses) {
+pub(super) async fn compare(uses: &Arc<Uses>) {
     if let Err(error) = driver(uses).await
         && error.code() != Code::Unimplemented
     {
         tracing::warn!(%error, "RuntimeConfig of the container runtime not read");
     }
     let question = Question::new(STATUS, StatusRequest { verbose: false }.encode_to_vec().into());
-    if let Err(error) = ask_default(uses, question).await.and_then(|answer| learn(uses, answer, false)) {
+    if let Err(error) = ask_status(uses, question).await {
         tracing::warn!(%error, "Status of the container runtime not read");
     }
+}
+
+/// Asks for a Status that serves later, one at a time, in a task that goes on behind the deadline: of a default that takes longer each time
+/// none would be known.
+async fn ask_status(uses: &Arc<Uses>, question: Question) -> Result<Bytes, Status> {
+    if let Some(refused) = uses.backend.refused() {
+        return Err(refused);
+    }
+    let answer = async {
+        let turn = uses.status_turn.clone().acquire_owned().await;
+        let turn = turn.map_err(|_closed| Status::internal("Status is not asked for any more"))?;
+        let task = begin_status(uses.clone(), question, turn);
+        task.await.unwrap_or_else(|bug| Err(Status::internal(format!("`Status` ended in a bug: {bug}"))))
+    };
+    uses.backend.within_deadline("Status", answer).await
+}
+
+fn begin_status(uses: Arc<Uses>, question: Question, turn: OwnedSemaphorePermit) -> JoinHandle<Result<Bytes, Status>> {
+    tokio::spawn(
+        async move {
+            let latest = status::PATIENCE.max(uses.backend.deadline());
+            let answer = timeout(latest, ask::one(uses.backend.clone(), question)).await;
+            let answer =
+                answer.map_err(|_elapsed| Status::deadline_exceeded("a Status of the container runtime never came"));
+            let learned = learn(&uses, answer??.into_inner(), false);
+            drop(turn);
+            learned
+        }
+        .in_current_span(),
+    )
 }
 
 /// What a Status that is one tells. That of a question without info is what serves later.
@@ -112,13 +147,20 @@ fn learn(uses: &Uses, answer: Bytes, verbose: bool) -> Result<Bytes, Status> {
 
 /// The default's with ours behind it. Before there was one of it, kubelet has an error for as long as the last one would serve: it has patience
 /// with errors, and none with a condition that is false. People who ask for all that there is are shown it.
-pub(super) async fn status(uses: &Uses, parts: &Parts, request: Read) -> Result<Response<Body>, Status> {
+pub(super) async fn status(uses: &Arc<Uses>, parts: &Parts, request: Read) -> Result<Response<Body>, Status> {
     let verbose = StatusRequest::decode(request.message.clone()).is_ok_and(|request| request.verbose);
     let question = Question::of(parts, request.message.clone(), false);
     // Ours asks libvirt and tapmanager, and is waited for as long as the default's.
     let own = uses.own.ask_within(uses.backend.deadline(), Question::new(STATUS, request.message));
-    let (theirs, own) = tokio::join!(ask_default(uses, question), own);
-    let theirs = theirs.and_then(|answer| learn(uses, answer, verbose)).map_err(|failed| missing(uses, &failed));
+    let theirs = async {
+        if !verbose {
+            return ask_status(uses, question).await;
+        }
+        // With all that people are shown, which takes longer and serves nobody later.
+        learn(uses, ask_default(uses, question).await?, verbose)
+    };
+    let (theirs, own) = tokio::join!(theirs, own);
+    let theirs = theirs.map_err(|failed| missing(uses, &failed));
     let theirs = match status::of_default(theirs, uses.saved.status()) {
         Ok(theirs) => theirs,
         Err(missing) if verbose => status::down(&missing, None),
@@ -139,12 +181,12 @@ pub(super) async fn status(uses: &Uses, parts: &Parts, request: Read) -> Result<
     Ok(frames::answer(vec![theirs, status::ours(trouble.as_ref(), listed(uses, handlers), info)]))
 }
 
-/// How long there has been no Status: the runtime is away for so long, or it has answered none since one failed.
+/// How long there has been no Status: the runtime is away for so long, or since one failed or was late none has come.
 fn missing(uses: &Uses, failed: &Status) -> Missing {
     let fails = uses.saved.status_failed(Instant::now()).elapsed();
     match uses.backend.away() {
-        Some(away) => Missing { since: fails.max(away.since.elapsed()), why: away.why },
-        None => Missing { since: fails, why: failed.message().to_owned() },
+        Some(away) => Missing { since: fails.max(away.since.elapsed()), why: away.why, is_away: true },
+        None => Missing { since: fails, why: failed.message().to_owned(), is_away: false },
     }
 }
 

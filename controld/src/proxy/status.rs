@@ -19,7 +19,7 @@ mod tests;
 
 /// Our condition.
 const READY: &str = "VirtletReady";
-/// How long the last good Status serves. kubelet itself has 30 s of patience with errors.
+/// How long the last good Status serves, and how late one may come to be it. kubelet itself has 30 s of patience with errors.
 pub(super) const PATIENCE: Duration = Duration::from_secs(20);
 
 /// What keeps machines from being made.
@@ -32,18 +32,21 @@ pub(super) struct Trouble {
 /// Why there is no Status of the default's.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Missing {
-    /// How long it has not been reached.
+    /// How long there has been none.
     pub(super) since: Duration,
     pub(super) why: String,
+    /// It cannot be asked. Else it has no answer to this.
+    pub(super) is_away: bool,
 }
 
 impl fmt::Display for Missing {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "the container runtime is away for {} s: {}", self.since.as_secs(), self.why)
+        let what = if self.is_away { "is away" } else { "has not answered `Status`" };
+        write!(f, "the container runtime {what} for {} s: {}", self.since.as_secs(), self.why)
     }
 }
 
-/// The default's part of the answer. While there was none to serve and it is not away for long, there is no answer.
+/// The default's part of the answer. While there was none to serve and it is not missing for long, there is no answer.
 pub(super) fn of_default(fresh: Result<Bytes, Missing>, last: Option<Bytes>) -> Result<Bytes, Missing> {
     match (fresh, last) {
         (Ok(fresh), _) => Ok(fresh),
@@ -52,7 +55,7 @@ pub(super) fn of_default(fresh: Result<Bytes, Missing>, last: Option<Bytes>) -> 
     }
 }
 
-/// Of a default that is away for long: all as it was, but for the one condition that makes the node not ready.
+/// Of a default without a Status for long: all as it was, but for the one condition that makes the node not ready.
 pub(super) fn down(missing: &Missing, last: Option<&Bytes>) -> Bytes {
     let (last, has_network) = last.and_then(|last| without_ready(last).ok()).unwrap_or_default();
     let trouble = Trouble { reason: "ContainerRuntimeDown".into(), message: missing.to_string() };

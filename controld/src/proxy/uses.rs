@@ -1,8 +1,9 @@
 //! What the calls of the proxy use, and small steps that several take.
 
 use std::collections::BTreeSet;
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Arc, Mutex, PoisonError};
 
+use tokio::sync::Semaphore;
 use tonic::body::Body;
 use tonic::codegen::http::Request;
 use tonic::codegen::http::request::Parts;
@@ -28,6 +29,8 @@ pub(super) struct Uses {
     pub(super) saved: Saved,
     pub(super) metrics: Metrics,
     pub(super) state: State,
+    /// Of who asks the default for a Status that serves later.
+    pub(super) status_turn: Arc<Semaphore>,
 }
 
 /// What does not fit between the two sides.

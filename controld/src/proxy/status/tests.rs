@@ -31,7 +31,13 @@ fn told(status: &StatusResponse) -> Vec<(&str, bool, &str)> {
 }
 
 fn missing(seconds: u64) -> Missing {
-    Missing { since: Duration::from_secs(seconds), why: "nobody listens on its socket".into() }
+    Missing { since: Duration::from_secs(seconds), why: "nobody listens on its socket".into(), is_away: true }
+}
+
+#[test]
+fn a_default_that_is_there_is_not_said_to_be_away() {
+    let missing = Missing { since: Duration::from_secs(21), why: "it is late".into(), is_away: false };
+    assert_eq!(missing.to_string(), "the container runtime has not answered `Status` for 21 s: it is late");
 }
 
 #[test]
