@@ -455,6 +455,7 @@ async fn version_and_config_are_the_defaults_also_over_our_restart() {
         node.runtime().runtime_config(RuntimeConfigRequest {}).await.expect("answered").into_inner().linux,
         linux
     );
+    until(|| node.front.0.saved.is_written()).await;
     node.default.kill();
     let (door, _opener) = door::shut("1.2.3");
     let again = Node::open(&node.dir, &node.default, &door);

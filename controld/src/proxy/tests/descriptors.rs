@@ -32,6 +32,7 @@ async fn a_default_that_fails_is_described_by_its_last_answer_also_over_our_rest
     assert_eq!(described(&node.front).await.expect("answered"), ["cpu", "vm"], "what is no message is no answer");
     node.default.kill();
     node.is_down().await;
+    until(|| node.front.0.saved.is_written()).await;
     let (door, opener) = door::shut("1.2.3");
     opener.open(node.own.routes());
     let again = Node::open(&node.dir, &node.default, &door);
@@ -70,6 +71,7 @@ async fn values_that_would_be_read_by_other_labels_are_left_out() {
     };
     assert_eq!(described(&node.front).await.expect("answered"), ["net", "vm"]);
     assert_eq!(names(&node.front).await, ["net vm", "vm"]);
+    until(|| node.front.0.saved.is_written()).await;
     let (door, opener) = door::shut("1.2.3");
     opener.open(node.own.routes());
     let again = Node::open(&node.dir, &node.default, &door);
