@@ -10,6 +10,7 @@
 
 pub(super) mod filter;
 pub(super) mod last_good;
+mod legible;
 mod lengths;
 mod look;
 mod pieces;
@@ -300,8 +301,10 @@ impl Lists {
 
     /// The default's list. What is none would spoil ours behind it.
     async fn ask(&self, wanted: Wanted) -> Result<Bytes, Status> {
+        let kind = wanted.kind;
         let listed = self.ask_unchecked(wanted).await?;
-        wire::check(&listed).map_err(|error| Status::internal(format!("the container runtime's list is {error}")))?;
+        legible::check(kind, &listed)
+            .map_err(|error| Status::internal(format!("the container runtime's list is {error}")))?;
         Ok(listed)
     }
 

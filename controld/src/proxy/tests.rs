@@ -314,7 +314,9 @@ async fn rubbish_is_no_list_and_replaces_none() {
     assert_eq!(node.listed().await.expect("a list"), ["a"]);
     let failed = Reply::Failed(Status::internal("broken"));
     let half = Reply::Message(Bytes::from_static(&[0x0a, 9, 1]));
-    for reply in [Reply::Web, Reply::Torn, failed, half] {
+    // A whole list, of an item that is none.
+    let garbage = Reply::Message(Bytes::from_static(&[0x0a, 2, 0x0a, 9]));
+    for reply in [Reply::Web, Reply::Torn, failed, half, garbage] {
         node.default.replies("ListPodSandbox", reply.clone());
         assert_eq!(node.listed().await.expect("a list"), ["a"], "{reply:?}");
         let filter = Some(PodSandboxFilter { state: Some(PodSandboxStateValue::default()), ..Default::default() });
