@@ -3,6 +3,9 @@
 //! No change here waits for the disk: see [`crate::store`]. What a crash leaves half made is on record as `Creating`, or is
 //! found at tapmanager under our name ([`agree`]), and is undone; one whose network cannot be undone is kept as not ready, so
 //! that kubelet sees it and stops it again.
+//!
+//! A pod has one sandbox that is ready or being made, whoever asks for another at the same time: two machines would have its volumes and
+//! its name. kubelet stops the sandbox of one attempt before it asks for the next.
 
 mod addresses;
 mod agree;
@@ -85,8 +88,8 @@ impl Sandboxes {
     /// Makes a sandbox. Repeating it for the same pod and attempt gives the same id while it is ready.
     ///
     /// # Errors
-    /// When the request is wrong or the network could not be made; then nothing is left, or the sandbox is on record as
-    /// not ready.
+    /// When the request is wrong, another attempt of the pod has a sandbox that is not stopped, or the network could not be made; then
+    /// nothing is left, or the sandbox is on record as not ready.
     pub async fn run(&self, config: SandboxConfig) -> Result<PodId> {
         check(&self.uses.config, &config)?;
         let handler = self.uses.config.handler(&config.runtime_handler);
@@ -96,19 +99,11 @@ impl Sandboxes {
         check_sysctls(&config, &annotations, &handler.defaults)?;
         check_fit(&annotations.networks)?;
         addresses::check_asked(&annotations.networks, &NodeAddresses::look().await?)?;
-        let (namespace, name, uid, attempt) = config.key();
-        let _pass = self.mutex.lock(format!("{namespace}/{name}/{uid}/{attempt}")).await;
-        if let Some(same) = self.uses.store.sandboxes().into_iter().find(|other| other.key() == config.key()) {
-            return match same.state {
-                SandboxState::Ready if same.config == config => Ok(same.id.clone()),
-                _ => {
-                    let what = format!(
-                        "sandbox `{}` of pod `{namespace}/{name}`, attempt {attempt}, exists already; remove it first",
-                        same.id
-                    );
-                    Err(Error::new(Kind::Exists, what))
-                }
-            };
+        let (namespace, name, uid, _attempt) = config.key();
+        // All attempts of a pod: what is not there now comes by nobody else.
+        let _pass = self.mutex.lock(format!("{namespace}/{name}/{uid}")).await;
+        if let Some(same) = self.there(&config)? {
+            return Ok(same);
         }
         let id: PodId =
             random_cri_id().parse().map_err(|cause| Error::because(Kind::Internal, "no sandbox id made", cause))?;
@@ -148,6 +143,45 @@ impl Sandboxes {
                 self.undo(&id).await;
                 Err(error)
             }
+        }
+    }
+
+    /// The sandbox that is asked for, if it is there.
+    ///
+    /// # Errors
+    /// When it is there and not as it is asked for, or the pod has another one.
+    fn there(&self, config: &SandboxConfig) -> Result<Option<PodId>> {
+        let (namespace, name, uid, attempt) = config.key();
+        let all = self.uses.store.sandboxes();
+        if let Some(same) = all.iter().find(|other| other.key() == config.key()) {
+            return match same.state {
+                SandboxState::Ready if same.config == *config => Ok(Some(same.id.clone())),
+                _ => {
+                    let what = format!(
+                        "sandbox `{}` of pod `{namespace}/{name}`, attempt {attempt}, exists already; remove it first",
+                        same.id
+                    );
+                    Err(Error::new(Kind::Exists, what))
+                }
+            };
+        }
+        // Of clients that are no kubelet, which may give no uid: their pods are not one pod.
+        let other = all.iter().find(|other| !uid.is_empty() && other.config.uid == uid && self.is_up(other));
+        other.map_or(Ok(None), |other| {
+            let what = format!(
+                "pod `{namespace}/{name}` has a sandbox that is ready or being made, `{}` (attempt {}); stop it first",
+                other.id, other.config.attempt
+            );
+            Err(Error::new(Kind::Exists, what))
+        })
+    }
+
+    /// Whether a sandbox is there or coming. What an earlier life had begun comes no more: it is undone.
+    fn is_up(&self, sandbox: &Sandbox) -> bool {
+        match sandbox.state {
+            SandboxState::Ready => true,
+            SandboxState::Creating => !self.half_made.contains(&sandbox.id),
+            SandboxState::NotReady => false,
         }
     }
 

@@ -5,7 +5,7 @@ use std::path::Path;
 use std::time::Duration;
 
 use anyhow::{Context as _, Result, ensure};
-use proto::cri::ContainerState;
+use proto::cri::{ContainerState, StopPodSandboxRequest};
 use serde_json::Value;
 use tests::case::{Bed, Case};
 use tests::command::{TOOL_DEADLINE, command, finish};
@@ -169,24 +169,25 @@ fn pod_alone(bed: &Bed) -> Result<()> {
     ensure!(said.contains(&format!("forget machine/{}", vm.machine)), "{said}");
     ensure!(only_qemu()? == qemu && Path::new(&disk(&vm)).exists(), "the machine or its disk is gone");
 
-    // Another sandbox of the same pod has a disk of its own, and goes without the first one's.
+    // Nor does the pod get another sandbox before this one is stopped.
     let mut pod = vm.pod.clone();
     pod.metadata.get_or_insert_default().attempt = 1;
+    let refused = node.cri.run_sandbox(&pod).err().context("a second sandbox of the pod")?;
+    ensure!(refused.code() == tonic::Code::AlreadyExists, "{refused}");
+    vm.info().context("the guest whose pod got no other sandbox")?;
+    let stop = StopPodSandboxRequest { pod_sandbox_id: vm.sandbox.clone() };
+    node.cri.call(|mut client| async move { client.stop_pod_sandbox(stop).await })?;
+    ensure!(running_domains()?.is_empty(), "the sandbox is stopped, and its machine runs");
+
+    // Disks are the pod's: they go with its last sandbox, and with no other.
     let second = node.start_pod(pod, &next)?;
     second.wait_up()?;
-    vm.info().context("the guest beside its pod's new one")?;
     node.remove_vm(&second, GRACE)?;
-    ensure!(only_qemu()? == qemu && Path::new(&disk(&vm)).exists(), "the machine or its disk went with another");
-    vm.info().context("the guest after its pod's new one")?;
+    ensure!(Path::new(&disk(&vm)).exists(), "the disk went with another");
 
     node.cri.remove_sandbox(&vm.sandbox)?;
-    ensure!(running_domains()?.is_empty(), "the sandbox is stopped, and its machine runs");
-    ensure!(Path::new(&disk(&vm)).exists(), "disks of unknown owner have gone");
-    for name in [format!("disk/{}", uid(&vm)), format!("record/containers/{}", vm.container)] {
-        forget(bed, &name)?;
-    }
-    ensure!(!Path::new(&disk(&vm)).exists(), "not forgotten");
-    Ok(())
+    ensure!(!Path::new(&disk(&vm)).exists(), "the disk outlives its pod's last sandbox");
+    forget(bed, &format!("record/containers/{}", vm.container))
 }
 
 /// The pod's record cannot be read and is given up; the container's can. The network stays while the machine runs.

@@ -86,6 +86,13 @@ impl Fixture {
         self.sandboxes.run(config(attempt)).await.expect("made")
     }
 
+    /// That attempt 1 is not made beside this one.
+    async fn refused(&self, beside: &PodId) {
+        let refused = self.sandboxes.run(config(1)).await.expect_err("another sandbox");
+        assert_eq!(refused.kind(), Kind::Exists);
+        assert!(refused.to_string().contains(&format!("`{beside}` (attempt 0)")), "{refused}");
+    }
+
     async fn claim(&self) -> Folder {
         let pod = PodName { uid: UID.into(), namespace: "default".into(), name: "web".into() };
         let owner = self.node.orphans.owner(&pod).await.expect("written");
@@ -126,7 +133,9 @@ async fn a_sandbox_is_the_newest_of_its_pod_after_the_clock_was_set_back() {
 #[tokio::test]
 async fn the_last_sandbox_takes_the_disks_with_it() {
     let node = Fixture::start().await;
-    let (first, second) = (node.run(0).await, node.run(1).await);
+    let first = node.run(0).await;
+    node.sandboxes.stop(&first).await.expect("stopped");
+    let second = node.run(1).await;
     node.claim().await;
     node.sandboxes.remove(&first).await.expect("removed");
     assert_eq!(node.folders(), 1, "they are the pod's");
@@ -161,6 +170,49 @@ async fn a_sandbox_is_not_on_record_amid_the_removal_of_disks_of_its_pod() {
     assert_eq!(node.node.store.sandboxes().len(), 0);
     drop(removing);
     made.await.expect("no panic").expect("made");
+}
+
+#[tokio::test]
+async fn the_next_attempt_of_a_pod_comes_when_the_one_before_was_stopped() {
+    let node = Fixture::start().await;
+    let first = node.run(0).await;
+    assert_eq!(node.run(0).await, first, "the same again");
+    node.refused(&first).await;
+    assert_eq!(node.node.store.sandboxes().len(), 1);
+    assert_eq!(node.run(0).await, first, "as it was");
+    node.sandboxes.stop(&first).await.expect("stopped");
+    let second = node.run(1).await;
+    assert_ne!(second, first);
+    assert_eq!(node.run(1).await, second, "beside the one that was stopped");
+}
+
+#[tokio::test]
+async fn of_two_attempts_at_the_same_time_one_is_made() {
+    let node = Fixture::start().await;
+    let (one, other) = tokio::join!(node.sandboxes.run(config(0)), node.sandboxes.run(config(1)));
+    let kinds = [one, other].map(|made| made.map_err(|error| error.kind()));
+    let made = kinds.iter().filter(|made| made.is_ok()).count();
+    assert!(made == 1 && kinds.contains(&Err(Kind::Exists)), "{kinds:?}");
+}
+
+#[tokio::test]
+async fn what_is_being_made_counts_and_what_an_earlier_life_left_half_made_does_not() {
+    let node = Fixture::start().await;
+    let first = node.run(0).await;
+    let half = Sandbox { state: SandboxState::Creating, ..first_of(&node, &first) };
+    node.node.store.put_sandbox(half).await.expect("put");
+    node.refused(&first).await;
+    let containers = Containers::new(node.node.for_containers(), node.mutex.clone());
+    let next_life = Sandboxes::new(node.node.for_sandboxes(), containers, node.mutex.clone());
+    next_life.run(config(1)).await.expect("made");
+}
+
+#[tokio::test]
+async fn pods_without_a_uid_are_not_one_pod() {
+    let node = Fixture::start().await;
+    for attempt in [0, 1] {
+        node.sandboxes.run(SandboxConfig { uid: String::new(), ..config(attempt) }).await.expect("made");
+    }
 }
 
 fn first_of(node: &Fixture, id: &PodId) -> Sandbox {
