@@ -33,6 +33,7 @@ use super::side::Side;
 use super::uses::{Uses, plain};
 use super::wire;
 use super::{pods, relay};
+use crate::api::edge::PassedOn;
 
 const REMOVE: &str = "/runtime.v1.ImageService/RemoveImage";
 
@@ -68,7 +69,10 @@ pub(super) async fn status(uses: &Uses, parts: Parts, request: Read) -> Result<R
     let mut theirs = pin!(inspected(uses, &parts, &request));
     let in_time = match uses.backend.in_time(uses.call(&parts), theirs.as_mut()).await {
         // Which does not wait for ours.
-        Ok(Ok(answer)) if has_image(answer.get_ref()) => return Ok(answered(answer)),
+        Ok(Ok(answer)) if has_image(answer.get_ref()) => {
+            PassedOn::note(&parts.extensions);
+            return Ok(answered(answer));
+        }
         in_time => in_time,
     };
     let own = own.await.unwrap_or_else(|bug| Err(Status::internal(format!("`ImageStatus` ended in a bug: {bug}"))));
@@ -82,7 +86,10 @@ pub(super) async fn status(uses: &Uses, parts: Parts, request: Read) -> Result<R
         (_, Ok(own)) if has_image(&own) => Ok(frames::answer(vec![own])),
         // Ours may have it.
         (Ok(_), Err(failed)) => Err(failed),
-        (theirs, _) => theirs.map(answered),
+        (theirs, _) => {
+            PassedOn::note(&parts.extensions);
+            theirs.map(answered)
+        }
     }
 }
 
