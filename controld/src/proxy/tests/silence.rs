@@ -5,7 +5,7 @@ use super::*;
 /// kubelet's look at its pods sends one such call after the other.
 #[tokio::test]
 async fn a_look_that_is_under_way_ends_with_the_silence_and_what_changes_something_goes_on() {
-    let node = Node::up().await;
+    let node = Node::hasty().await;
     node.lists(&["a"]);
     node.listed().await.expect("a list");
     node.default.says("PullImage", &PullImageResponse { image_ref: "sha256:c".into() });
@@ -44,7 +44,7 @@ async fn a_look_that_is_under_way_ends_with_the_silence_and_what_changes_somethi
 /// As [`a_look_that_is_under_way_ends_with_the_silence_and_what_changes_something_goes_on`], with an answer that has begun.
 #[tokio::test]
 async fn an_answer_that_has_begun_ends_with_the_silence() {
-    let node = Node::up().await;
+    let node = Node::hasty().await;
     node.default.replies("ContainerStatus", Reply::Open(vec![Bytes::from_static(b"x")]));
     let mut request = Request::new(Body::new(http_body_util::Full::new(Bytes::from_static(&[0; 5]))));
     *request.uri_mut() = Uri::from_static("http://localhost/runtime.v1.RuntimeService/ContainerStatus");
