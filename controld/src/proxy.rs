@@ -60,7 +60,7 @@ use tracing::Instrument as _;
 
 use self::ask::metadata;
 use self::backend::{Backend, Greeted, Pace};
-use self::calls::Route;
+use self::calls::{Known, Route};
 use self::frames::Read;
 use self::keys::Keys;
 use self::kind::Kind;
@@ -183,9 +183,9 @@ impl Service<Request<Body>> for Front {
                         let (parts, body) = request.into_parts();
                         relay::forward(&uses.backend, parts, body).await
                     }
-                    route => {
+                    Route::Read(known) => {
                         let (parts, body) = request.into_parts();
-                        let answered = async { answer(&uses, route, parts, frames::read(body).await?).await };
+                        let answered = async { answer(&uses, known, parts, frames::read(body).await?).await };
                         answered.await.unwrap_or_else(|status: Status| status.into_http())
                     }
                 })
@@ -196,41 +196,38 @@ impl Service<Request<Body>> for Front {
 }
 
 /// The answer to a call that has to be looked at.
-async fn answer(uses: &Arc<Uses>, route: Route, parts: Parts, request: Read) -> Result<Response<Body>, Status> {
-    match route {
-        Route::Id(field) | Route::Url(field) | Route::Removal(field, _) => {
-            by_id(uses, route, field, parts, request).await
+async fn answer(uses: &Arc<Uses>, known: Known, parts: Parts, request: Read) -> Result<Response<Body>, Status> {
+    match known {
+        Known::Id(field) | Known::Url(field) | Known::Removal(field, _) => {
+            by_id(uses, known, field, parts, request).await
         }
-        Route::Sandbox { config, handler } => containers::sandbox(uses, parts, request, config, handler).await,
-        Route::CreateContainer => containers::create(uses, parts, request).await,
-        Route::List(kind) | Route::Stream(kind) => {
-            let streamed = matches!(route, Route::Stream(_));
+        Known::Sandbox { config, handler } => containers::sandbox(uses, parts, request, config, handler).await,
+        Known::CreateContainer => containers::create(uses, parts, request).await,
+        Known::List(kind) | Known::Stream(kind) => {
+            let streamed = matches!(known, Known::Stream(_));
             list(uses, kind, streamed, &parts, request).await
         }
-        Route::MetricDescriptors => descriptors::answer(uses).await,
-        Route::Events => events::answer(uses, request.message).await,
-        Route::PullImage => images::pull(uses, parts, request).await,
-        Route::ImageStatus => images::status(uses, parts, request).await,
-        Route::RemoveImage => images::remove(uses, parts, request).await,
-        Route::ImageFsInfo => Ok(frames::answer(filesystems::answer(uses).await?)),
-        Route::Version => node::version(uses, &parts, request).await,
-        Route::Status => node::status(uses, &parts, request).await,
-        Route::RuntimeConfig => node::runtime_config(uses, &parts).await,
-        Route::UpdateRuntimeConfig => node::update_runtime_config(uses, parts, request).await,
-        Route::Ours => Ok(uses.own.call(plain(parts, request.body())).await),
-        Route::Default => Ok(relay::forward(&uses.backend, parts, request.body()).await),
-        Route::V1Alpha2 => Ok(node::too_old()),
+        Known::MetricDescriptors => descriptors::answer(uses).await,
+        Known::Events => events::answer(uses, request.message).await,
+        Known::PullImage => images::pull(uses, parts, request).await,
+        Known::ImageStatus => images::status(uses, parts, request).await,
+        Known::RemoveImage => images::remove(uses, parts, request).await,
+        Known::ImageFsInfo => Ok(frames::answer(filesystems::answer(uses).await?)),
+        Known::Version => node::version(uses, &parts, request).await,
+        Known::Status => node::status(uses, &parts, request).await,
+        Known::RuntimeConfig => node::runtime_config(uses, &parts).await,
+        Known::UpdateRuntimeConfig => node::update_runtime_config(uses, parts, request).await,
     }
 }
 
-async fn by_id(uses: &Uses, route: Route, field: u32, parts: Parts, request: Read) -> Result<Response<Body>, Status> {
+async fn by_id(uses: &Uses, known: Known, field: u32, parts: Parts, request: Read) -> Result<Response<Body>, Status> {
     let id = wire::text(&request.message, &[field]).map_err(wire::refused)?;
     if Side::of_id(id) == Side::Ours {
         return Ok(uses.own.call(plain(parts, request.body())).await);
     }
-    match route {
-        Route::Url(_) => url(uses, &parts, request).await,
-        Route::Removal(_, kind) => containers::remove(uses, parts, request, kind).await,
+    match known {
+        Known::Url(_) => url(uses, &parts, request).await,
+        Known::Removal(_, kind) => containers::remove(uses, parts, request, kind).await,
         _ => Ok(relay::forward(&uses.backend, parts, request.body()).await),
     }
 }

@@ -12,11 +12,20 @@ pub(super) enum Route {
     Default,
     /// To our own services, without a look at it.
     Ours,
+    /// Of a kubelet that is too old.
+    V1Alpha2,
+    /// Where its request says.
+    Read(Known),
+}
+
+/// What is done with a call of the table.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Known {
     /// To the side whose id is in this field.
     Id(u32),
-    /// As [`Route::Id`]; the answer is a URL that clients connect to.
+    /// As [`Known::Id`]; the answer is a URL that clients connect to.
     Url(u32),
-    /// As [`Route::Id`]; if the default is it and does so, its lists have no more of what is named.
+    /// As [`Known::Id`]; if the default is it and does so, its lists have no more of what is named.
     Removal(u32, Kind),
     /// By the keys of a pod: in which field its configuration and its runtime handler are.
     Sandbox {
@@ -36,58 +45,56 @@ pub(super) enum Route {
     Status,
     RuntimeConfig,
     UpdateRuntimeConfig,
-    /// Of a kubelet that is too old.
-    V1Alpha2,
 }
 
 pub(super) const RUNTIME: &str = "runtime.v1.RuntimeService";
 pub(super) const IMAGES: &str = "runtime.v1.ImageService";
 
-/// Service, method, and where it goes.
-const CALLS: [(&str, &str, Route); 43] = [
-    (RUNTIME, "Version", Route::Version),
-    (RUNTIME, "RunPodSandbox", Route::Sandbox { config: 1, handler: 2 }),
-    (RUNTIME, "StopPodSandbox", Route::Id(1)),
-    (RUNTIME, "RemovePodSandbox", Route::Removal(1, Kind::Sandboxes)),
-    (RUNTIME, "PodSandboxStatus", Route::Id(1)),
-    (RUNTIME, "ListPodSandbox", Route::List(Kind::Sandboxes)),
-    (RUNTIME, "StreamPodSandboxes", Route::Stream(Kind::Sandboxes)),
-    (RUNTIME, "CreateContainer", Route::CreateContainer),
-    (RUNTIME, "StartContainer", Route::Id(1)),
-    (RUNTIME, "StopContainer", Route::Id(1)),
-    (RUNTIME, "RemoveContainer", Route::Removal(1, Kind::Containers)),
-    (RUNTIME, "ListContainers", Route::List(Kind::Containers)),
-    (RUNTIME, "StreamContainers", Route::Stream(Kind::Containers)),
-    (RUNTIME, "ContainerStatus", Route::Id(1)),
-    (RUNTIME, "UpdateContainerResources", Route::Id(1)),
-    (RUNTIME, "ReopenContainerLog", Route::Id(1)),
-    (RUNTIME, "ExecSync", Route::Id(1)),
-    (RUNTIME, "Exec", Route::Url(1)),
-    (RUNTIME, "Attach", Route::Url(1)),
-    (RUNTIME, "PortForward", Route::Url(1)),
-    (RUNTIME, "ContainerStats", Route::Id(1)),
-    (RUNTIME, "ListContainerStats", Route::List(Kind::ContainerStats)),
-    (RUNTIME, "StreamContainerStats", Route::Stream(Kind::ContainerStats)),
-    (RUNTIME, "PodSandboxStats", Route::Id(1)),
-    (RUNTIME, "ListPodSandboxStats", Route::List(Kind::SandboxStats)),
-    (RUNTIME, "StreamPodSandboxStats", Route::Stream(Kind::SandboxStats)),
-    (RUNTIME, "UpdateRuntimeConfig", Route::UpdateRuntimeConfig),
-    (RUNTIME, "Status", Route::Status),
-    (RUNTIME, "CheckpointContainer", Route::Id(1)),
-    (RUNTIME, "CheckpointPod", Route::Id(1)),
-    (RUNTIME, "RestorePod", Route::Sandbox { config: 2, handler: 3 }),
-    (RUNTIME, "GetContainerEvents", Route::Events),
-    (RUNTIME, "ListMetricDescriptors", Route::MetricDescriptors),
-    (RUNTIME, "ListPodSandboxMetrics", Route::List(Kind::Metrics)),
-    (RUNTIME, "StreamPodSandboxMetrics", Route::Stream(Kind::Metrics)),
-    (RUNTIME, "RuntimeConfig", Route::RuntimeConfig),
-    (RUNTIME, "UpdatePodSandboxResources", Route::Id(1)),
-    (IMAGES, "ListImages", Route::List(Kind::Images)),
-    (IMAGES, "StreamImages", Route::Stream(Kind::Images)),
-    (IMAGES, "ImageStatus", Route::ImageStatus),
-    (IMAGES, "PullImage", Route::PullImage),
-    (IMAGES, "RemoveImage", Route::RemoveImage),
-    (IMAGES, "ImageFsInfo", Route::ImageFsInfo),
+/// Service, method, and what is done with it.
+const CALLS: [(&str, &str, Known); 43] = [
+    (RUNTIME, "Version", Known::Version),
+    (RUNTIME, "RunPodSandbox", Known::Sandbox { config: 1, handler: 2 }),
+    (RUNTIME, "StopPodSandbox", Known::Id(1)),
+    (RUNTIME, "RemovePodSandbox", Known::Removal(1, Kind::Sandboxes)),
+    (RUNTIME, "PodSandboxStatus", Known::Id(1)),
+    (RUNTIME, "ListPodSandbox", Known::List(Kind::Sandboxes)),
+    (RUNTIME, "StreamPodSandboxes", Known::Stream(Kind::Sandboxes)),
+    (RUNTIME, "CreateContainer", Known::CreateContainer),
+    (RUNTIME, "StartContainer", Known::Id(1)),
+    (RUNTIME, "StopContainer", Known::Id(1)),
+    (RUNTIME, "RemoveContainer", Known::Removal(1, Kind::Containers)),
+    (RUNTIME, "ListContainers", Known::List(Kind::Containers)),
+    (RUNTIME, "StreamContainers", Known::Stream(Kind::Containers)),
+    (RUNTIME, "ContainerStatus", Known::Id(1)),
+    (RUNTIME, "UpdateContainerResources", Known::Id(1)),
+    (RUNTIME, "ReopenContainerLog", Known::Id(1)),
+    (RUNTIME, "ExecSync", Known::Id(1)),
+    (RUNTIME, "Exec", Known::Url(1)),
+    (RUNTIME, "Attach", Known::Url(1)),
+    (RUNTIME, "PortForward", Known::Url(1)),
+    (RUNTIME, "ContainerStats", Known::Id(1)),
+    (RUNTIME, "ListContainerStats", Known::List(Kind::ContainerStats)),
+    (RUNTIME, "StreamContainerStats", Known::Stream(Kind::ContainerStats)),
+    (RUNTIME, "PodSandboxStats", Known::Id(1)),
+    (RUNTIME, "ListPodSandboxStats", Known::List(Kind::SandboxStats)),
+    (RUNTIME, "StreamPodSandboxStats", Known::Stream(Kind::SandboxStats)),
+    (RUNTIME, "UpdateRuntimeConfig", Known::UpdateRuntimeConfig),
+    (RUNTIME, "Status", Known::Status),
+    (RUNTIME, "CheckpointContainer", Known::Id(1)),
+    (RUNTIME, "CheckpointPod", Known::Id(1)),
+    (RUNTIME, "RestorePod", Known::Sandbox { config: 2, handler: 3 }),
+    (RUNTIME, "GetContainerEvents", Known::Events),
+    (RUNTIME, "ListMetricDescriptors", Known::MetricDescriptors),
+    (RUNTIME, "ListPodSandboxMetrics", Known::List(Kind::Metrics)),
+    (RUNTIME, "StreamPodSandboxMetrics", Known::Stream(Kind::Metrics)),
+    (RUNTIME, "RuntimeConfig", Known::RuntimeConfig),
+    (RUNTIME, "UpdatePodSandboxResources", Known::Id(1)),
+    (IMAGES, "ListImages", Known::List(Kind::Images)),
+    (IMAGES, "StreamImages", Known::Stream(Kind::Images)),
+    (IMAGES, "ImageStatus", Known::ImageStatus),
+    (IMAGES, "PullImage", Known::PullImage),
+    (IMAGES, "RemoveImage", Known::RemoveImage),
+    (IMAGES, "ImageFsInfo", Known::ImageFsInfo),
 ];
 
 /// Calls by id that change nothing.
@@ -98,8 +105,8 @@ pub(super) fn route(path: &str) -> Route {
     let Some((service, method)) = path.strip_prefix('/').and_then(|path| path.split_once('/')) else {
         return Route::Ours;
     };
-    if let Some((_, _, route)) = CALLS.iter().find(|(of, called, _)| *called == method && *of == service) {
-        return *route;
+    if let Some((_, _, known)) = CALLS.iter().find(|(of, called, _)| *called == method && *of == service) {
+        return Route::Read(*known);
     }
     match service.split('.').collect::<Vec<_>>()[..] {
         ["runtime", "v1alpha2", _] => Route::V1Alpha2,
@@ -116,16 +123,17 @@ pub(super) fn route(path: &str) -> Route {
 /// and a `StartContainer` that was given up is a container that failed. kubelet's workers, each of one pod, wait for such calls. Lists
 /// go on, too: they have a deadline of ours, and are kept however late they come.
 pub(super) fn outlasts_silence(path: &str) -> bool {
-    match route(path) {
-        Route::Id(_) => !LOOKS.contains(&name(path)),
-        Route::Version
-        | Route::Status
-        | Route::RuntimeConfig
-        | Route::MetricDescriptors
-        | Route::ImageStatus
-        | Route::ImageFsInfo
-        | Route::Url(_) => false,
-        // What we do not know may change something.
+    // What we do not know may change something.
+    let Route::Read(known) = route(path) else { return true };
+    match known {
+        Known::Id(_) => !LOOKS.contains(&name(path)),
+        Known::Version
+        | Known::Status
+        | Known::RuntimeConfig
+        | Known::MetricDescriptors
+        | Known::ImageStatus
+        | Known::ImageFsInfo
+        | Known::Url(_) => false,
         _ => true,
     }
 }
@@ -184,23 +192,23 @@ mod tests {
     #[test]
     fn routes_read_the_fields_that_the_protocol_has() {
         for (service, method, request, streams) in methods() {
-            let route = route(&format!("/{service}/{method}"));
+            let Route::Read(known) = route(&format!("/{service}/{method}")) else { panic!("{method} is not read") };
             let id = number(&request, "container_id").or_else(|| number(&request, "pod_sandbox_id"));
-            match route {
-                Route::Id(field) | Route::Url(field) | Route::Removal(field, _) => {
+            match known {
+                Known::Id(field) | Known::Url(field) | Known::Removal(field, _) => {
                     assert_eq!(id, Some(field), "{method}")
                 }
-                Route::CreateContainer => assert_eq!(id, Some(1)),
-                Route::Sandbox { config, handler } => {
+                Known::CreateContainer => assert_eq!(id, Some(1)),
+                Known::Sandbox { config, handler } => {
                     assert_eq!(number(&request, "config"), Some(config), "{method}");
                     assert_eq!(number(&request, "runtime_handler"), Some(handler), "{method}");
                 }
                 _ => assert_eq!(id, None, "{method}"),
             }
-            let is_stream = matches!(route, Route::Stream(_) | Route::Events);
+            let is_stream = matches!(known, Known::Stream(_) | Known::Events);
             assert_eq!(is_stream, streams, "{method}");
-            assert_eq!(matches!(route, Route::Stream(_)), method.starts_with("Stream"), "{method}");
-            let is_list = matches!(route, Route::List(_) | Route::MetricDescriptors);
+            assert_eq!(matches!(known, Known::Stream(_)), method.starts_with("Stream"), "{method}");
+            let is_list = matches!(known, Known::List(_) | Known::MetricDescriptors);
             assert_eq!(is_list, method.starts_with("List"), "{method}");
             assert_eq!(name(&format!("/{service}/{method}")), method);
         }
