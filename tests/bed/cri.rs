@@ -2,7 +2,7 @@
 
 mod clients;
 mod crictl;
-mod critest;
+pub(crate) mod critest;
 mod critest_images;
 mod critest_left_out;
 mod doctor;

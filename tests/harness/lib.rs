@@ -21,6 +21,7 @@ pub mod controllers;
 pub mod cost;
 pub mod counting;
 pub mod cri;
+pub mod critest;
 pub mod daemon;
 pub mod data_image;
 pub mod device_plugin;

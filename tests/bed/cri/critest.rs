@@ -12,7 +12,8 @@ use serde_json::{Value, json};
 use tests::agent_image::tiny_with_agent;
 use tests::case::{Bed, Case};
 use tests::cni;
-use tests::command::{command, finish, run as run_program};
+use tests::command::{command, run as run_program};
+use tests::critest;
 use tests::image_node::RULES;
 use tests::image_server::{Fault, HOST};
 use tests::node::{CRI_SOCKET, Node};
@@ -35,7 +36,7 @@ pub(super) const CASES: &[Case] = &[
 pub(super) const LISTS: [&[&str]; 4] = [WITHOUT_IMAGES, WITH_MACHINES, IN_GUESTS, OF_COMMANDS];
 
 /// Beginnings of their descriptions, after the one that all have.
-const WITHOUT_IMAGES: &[&str] = &[
+pub(crate) const WITHOUT_IMAGES: &[&str] = &[
     "PodSandbox runtime should support basic operations on PodSandbox runtime should support running PodSandbox",
     "PodSandbox runtime should support basic operations on PodSandbox runtime should support stopping PodSandbox",
     "PodSandbox runtime should support basic operations on PodSandbox runtime should support removing PodSandbox",
@@ -51,7 +52,7 @@ const WITHOUT_IMAGES: &[&str] = &[
     "Idempotence RemoveImage should not return an error if not found",
 ];
 
-const WITH_MACHINES: &[&str] = &[
+pub(crate) const WITH_MACHINES: &[&str] = &[
     "Container runtime should support basic operations on container runtime should support creating container",
     "Container runtime should support basic operations on container runtime should support preserving container attributes",
     "Container runtime should support basic operations on container runtime should support starting container",
@@ -232,8 +233,7 @@ pub(super) fn run(bed: &Bed, specs: &[&str], images: &Value) -> Result<()> {
 }
 
 fn run_with(bed: &Bed, more: &[&OsStr], specs: &[&str], images: &Value) -> Result<()> {
-    let escaped = |spec: &&str| spec.replace('.', "\\.").replace('|', "\\|").replace('[', "\\[").replace(']', "\\]");
-    let focus = format!("\\[k8s.io\\] ({})", specs.iter().map(escaped).collect::<Vec<_>>().join("|"));
+    let focus = critest::focus(specs);
     let report = critest(bed, &[&["--ginkgo.focus".as_ref(), focus.as_ref()], more].concat(), images)?;
     // A spec that cri-tools renamed would otherwise be missing and nobody would know.
     ensure!(report.passed >= specs.len(), "{} of {}: {}", report.passed, specs.len(), report.said);
@@ -242,30 +242,9 @@ fn run_with(bed: &Bed, more: &[&OsStr], specs: &[&str], images: &Value) -> Resul
 
 /// Runs critest, none of whose specs may fail.
 fn critest(bed: &Bed, args: &[&OsStr], images: &Value) -> Result<Report> {
-    let (report, named) = (bed.logs().join("critest.json"), bed.dir.join("critest-images.yaml"));
-    // JSON is YAML.
-    fs::write(&named, images.to_string())?;
-    let endpoint = format!("unix://{CRI_SOCKET}");
-    let mut critest =
-        command(bed.config.peer("critest")?, ["--runtime-endpoint", &endpoint, "--image-endpoint", &endpoint]);
-    // Its own hour, and its five minutes for a call, may be over before our deadline.
-    let longest = at_worst(DEADLINE).as_secs();
-    for timeout in ["ginkgo.timeout", "runtime-service-timeout", "image-service-timeout"] {
-        critest.arg(format!("--{timeout}={longest}s"));
-    }
-    critest.arg("--ginkgo.no-color").args(args);
-    critest.arg("--test-images-file").arg(&named).arg("--ginkgo.json-report").arg(&report);
-    let ended = finish(&mut critest, DEADLINE)?;
-    let report: Value = serde_json::from_slice(&fs::read(&report).context("critest wrote no report")?)?;
-    let reports = report.pointer("/0/SpecReports").and_then(Value::as_array).context("a report without specs")?;
-    let ran: Vec<_> =
-        reports.iter().filter(|spec| spec["LeafNodeType"] == "It" && spec["State"] != "skipped").collect();
-    let failed: Vec<_> = ran
-        .iter()
-        .filter(|spec| spec["State"] != "passed")
-        .map(|spec| (&spec["LeafNodeText"], &spec["Failure"]["Message"]))
-        .collect();
+    let ran = critest::run(bed, "critest", Path::new(CRI_SOCKET), args, images, DEADLINE)?;
+    let failed: Vec<_> = ran.specs.iter().filter(|(_, outcome)| !outcome.passed() && !outcome.skipped()).collect();
     ensure!(failed.is_empty(), "critest: {failed:#?}");
-    ensure!(ended.code == Some(0), "critest: {}", ended.stdout);
-    Ok(Report { passed: ran.len(), said: ended.stdout })
+    ensure!(ran.ended.code == Some(0), "critest: {}", ran.ended.stdout);
+    Ok(Report { passed: ran.specs.values().filter(|outcome| outcome.passed()).count(), said: ran.ended.stdout })
 }

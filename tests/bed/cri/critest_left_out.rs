@@ -1,12 +1,9 @@
 //! The specs of critest that machines do not meet, each with the reason.
 
 use std::collections::BTreeSet;
-use std::fs;
 
-use anyhow::{Context as _, Result, ensure};
-use serde_json::Value;
+use anyhow::{Result, ensure};
 use tests::case::{Bed, Case};
-use tests::command::{command, run};
 
 use super::{critest, critest_images};
 
@@ -72,18 +69,7 @@ const LEFT_OUT: &[(&str, &str)] = &[
 
 /// A release of critest that brings a spec has somebody decide about it, and what is left out for nothing is seen.
 fn all_known(bed: &Bed) -> Result<()> {
-    let report = bed.dir.join("specs.json");
-    let mut critest = command(bed.config.peer("critest")?, ["--ginkgo.dry-run", "--ginkgo.json-report"]);
-    run(critest.arg(&report).args(["--runtime-endpoint", "unix:///nobody"]))?;
-    let report: Value = serde_json::from_slice(&fs::read(&report)?)?;
-    let specs = report.pointer("/0/SpecReports").and_then(Value::as_array).context("a report without specs")?;
-    let name = |spec: &Value| {
-        let texts = spec["ContainerHierarchyTexts"].as_array().into_iter().flatten().chain([&spec["LeafNodeText"]]);
-        texts.filter_map(Value::as_str).collect::<Vec<_>>().join(" ")
-    };
-    let of_all = specs.iter().filter(|spec| spec["LeafNodeType"] == "It").map(name);
-    // The benchmarks are a case of their own.
-    let all: Vec<_> = of_all.filter(|name| !name.contains("benchmark about")).collect();
+    let all = tests::critest::specs(bed)?;
     let runs: BTreeSet<&str> =
         critest::LISTS.iter().copied().chain([critest_images::SPECS]).flatten().copied().collect();
     for spec in &all {
