@@ -23,6 +23,9 @@ const READY_DEADLINE: Duration = Duration::from_secs(30);
 /// The image that it has, of which sandboxes are made and containers may be.
 pub const PAUSE: &str = "docker.io/library/pause:bench";
 
+/// Where it looks for registries to pull from, in its own directory.
+const REGISTRIES: &str = "registries";
+
 /// Which containerd.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Release {
@@ -99,6 +102,17 @@ impl Containerd {
         Ok(())
     }
 
+    /// Has it pull from this registry, whichever one an image's name has. The newest one alone can.
+    ///
+    /// # Errors
+    /// When that cannot be written.
+    pub fn pull_from(&self, host: &str) -> Result<()> {
+        let hosts = self.dir.join(REGISTRIES).join("_default");
+        fs::create_dir_all(&hosts)?;
+        let text = format!("[host.'http://{host}']\ncapabilities = ['pull', 'resolve']\n");
+        Ok(fs::write(hosts.join("hosts.toml"), text)?)
+    }
+
     /// Where it listens.
     #[must_use]
     pub fn socket(&self) -> &Path {
@@ -159,6 +173,7 @@ fn configuration(release: Release, dir: &Path, plugins: &Path) -> String {
             "[plugins.'io.containerd.cri.v1.runtime']\ndisable_apparmor = true\nrestrict_oom_score_adj = true\n\
              [plugins.'io.containerd.cri.v1.runtime'.cni]\nbin_dirs = ['{plugins}']\nconf_dir = '/etc/cni/net.d'\n\
              [plugins.'io.containerd.cri.v1.images'.pinned_images]\nsandbox = '{PAUSE}'\n\
+             [plugins.'io.containerd.cri.v1.images'.registry]\nconfig_path = '{dir}/{REGISTRIES}'\n\
              [plugins.'io.containerd.internal.v1.opt']\npath = '{dir}/opt'\n"
         ),
     };

@@ -3,6 +3,7 @@
 //! They are started as a person would start them, wait until they answer, and end with the cell. The ports are fixed:
 //! a cell has its own.
 
+pub mod busybox;
 pub mod disk;
 pub mod gpg;
 pub mod lago;

@@ -135,6 +135,19 @@ impl Registry {
         self.copy(&layout, name, true)
     }
 
+    /// Pushes a container image of one layer, a plain tar archive, under `NAME:TAG`, with these settings as OCI's `config` has them; its
+    /// name to pull.
+    ///
+    /// # Errors
+    /// When a tool fails.
+    pub fn push_container(&self, name: &str, layer: &Path, settings: &Value) -> Result<String> {
+        let layout = self.layout()?;
+        let tar = layout.dir.join("layer.tar");
+        fs::copy(layer, &tar)?;
+        layout.write_index(&json!([layout.image("amd64", tar, Packing::Tar, settings)?]))?;
+        self.copy(&layout, name, false)
+    }
+
     /// Digest of what stands under `NAME:TAG`, as skopeo reads it.
     ///
     /// # Errors
@@ -193,8 +206,15 @@ impl Layout {
         let tar = self.dir.join("layer.tar");
         let (tree, shown) = (tree.display().to_string(), tar.display().to_string());
         run(&mut command("tar", ["--owner=107", "--group=107", "--mtime=@0", "-C", &tree, "-cf", &shown, "disk"]))?;
+        let settings = if child.user.is_empty() { json!({}) } else { json!({"User": child.user}) };
+        self.image(child.architecture, tar, child.packing, &settings)
+    }
+
+    /// An image of one layer, whose tar archive is moved or packed; its descriptor.
+    fn image(&self, architecture: &str, tar: PathBuf, packing: Packing, settings: &Value) -> Result<Value> {
         let diff_id = format!("sha256:{}", sum("sha256sum", &tar)?);
-        let (packed, kind) = match child.packing {
+        let shown = tar.display().to_string();
+        let (packed, kind) = match packing {
             Packing::Tar => (tar, "application/vnd.oci.image.layer.v1.tar"),
             Packing::Gzip => {
                 run(&mut command("gzip", ["-n", "-f", &shown]))?;
@@ -206,16 +226,15 @@ impl Layout {
             }
         };
         let layer = self.blob(&packed, kind)?;
-        let settings = if child.user.is_empty() { json!({}) } else { json!({"User": child.user}) };
         let config = json!({
-            "architecture": child.architecture, "os": "linux", "config": settings,
+            "architecture": architecture, "os": "linux", "config": settings,
             "rootfs": {"type": "layers", "diff_ids": [diff_id]},
         });
         let config = self.blob_of(&config, "application/vnd.oci.image.config.v1+json")?;
         let kind = "application/vnd.oci.image.manifest.v1+json";
         let manifest = json!({"schemaVersion": 2, "mediaType": kind, "config": config, "layers": [layer]});
         let mut descriptor = self.blob_of(&manifest, kind)?;
-        descriptor["platform"] = json!({"os": "linux", "architecture": child.architecture});
+        descriptor["platform"] = json!({"os": "linux", "architecture": architecture});
         Ok(descriptor)
     }
 
