@@ -7,7 +7,7 @@ use anyhow::{Context as _, Result, ensure};
 use proto::cri::{ListContainersRequest, ListPodSandboxRequest, RuntimeCondition, StatusRequest};
 use serde_json::{Value, json};
 use tests::case::{Bed, Case};
-use tests::cni;
+use tests::cni::{self, Network};
 use tests::containerd::{Containerd, PAUSE, Release};
 use tests::kubelet::{Kubelet, manifest};
 use tests::node::Node;
@@ -15,6 +15,7 @@ use tests::wait::wait_for;
 
 mod away;
 mod cluster;
+mod critest;
 mod keys;
 mod pods;
 mod restarts;
@@ -25,7 +26,10 @@ const POD_DEADLINE: Duration = Duration::from_secs(120);
 const TARGET: &str = "kubernetes.io/target-runtime";
 
 pub(crate) fn cases() -> impl Iterator<Item = Case> {
-    [keys::CASES, pods::CASES, cluster::CASES, away::CASES, restarts::CASES].into_iter().flatten().copied()
+    [keys::CASES, pods::CASES, cluster::CASES, away::CASES, restarts::CASES, critest::CASES]
+        .into_iter()
+        .flatten()
+        .copied()
 }
 
 /// A node with both.
@@ -41,9 +45,18 @@ impl Both {
 
     /// With such a containerd, and these further settings of controld.
     fn with(bed: &Bed, release: Release, settings: &str) -> Result<Self> {
+        Self::of(bed, release, &Network { masquerade: true, ..Network::BRIDGE }.conflist(), settings)
+    }
+
+    /// With the newest containerd on such a network.
+    fn on(bed: &Bed, conflist: &Value, settings: &str) -> Result<Self> {
+        Self::of(bed, Release::Newest, conflist, settings)
+    }
+
+    fn of(bed: &Bed, release: Release, conflist: &Value, settings: &str) -> Result<Self> {
         let socket = Containerd::socket_of(bed, release);
-        let proxy = format!("[proxy]\nruntime_endpoint = 'unix://{}'\n{settings}", socket.display());
-        let node = Node::configured(bed, &proxy)?;
+        let proxy = format!("proxy.runtime_endpoint = 'unix://{}'\n{settings}", socket.display());
+        let node = Node::on(bed, conflist, &cni::debian_plugins(), &proxy)?;
         // It may come after controld, which answers for machines meanwhile.
         let program = bed.config.dist()?.join("virtlet-install");
         let containerd = Containerd::start_with(bed, release, &cni::debian_plugins(), (&program, &["stay"]))?;

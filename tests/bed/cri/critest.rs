@@ -221,7 +221,7 @@ struct Report {
 }
 
 /// Leads names that critest has built in to images of the bed's.
-pub(super) fn translate(regexp: &str, url: &str) -> Result<()> {
+pub(crate) fn translate(regexp: &str, url: &str) -> Result<()> {
     fs::create_dir_all(RULES)?;
     let rules = json!({"translations": [{"regexp": regexp, "url": url}]});
     Ok(fs::write(format!("{RULES}/critest.json"), rules.to_string())?)
