@@ -1,7 +1,8 @@
 //! `ImageFsInfo` of both sides. kubelet reads the first entry alone, and collects images when the file system of that one is full.
 //!
 //! On one file system (the same `st_dev`) the first entry is both sides' usage together. On two it is the default's, and ours stands
-//! behind it, where people see it: our store has a limit of its own. Where containers' layers are is the default's to say.
+//! behind it, where people see it: our store has a limit of its own. Where containers' layers are is the default's to say. A file system
+//! that kubelet cannot place is not named ([`super::stats`]).
 
 use std::os::unix::fs::MetadataExt as _;
 use std::path::Path;
@@ -26,6 +27,14 @@ const LOOK: Duration = Duration::from_millis(500);
 
 /// The answer's pieces.
 pub(super) async fn answer(uses: &Uses) -> Result<Vec<Bytes>, Status> {
+    let mut pieces = of_both(uses).await?;
+    for piece in &mut pieces {
+        *piece = uses.lists.looks().image_fs_info(std::mem::take(piece)).await;
+    }
+    Ok(pieces)
+}
+
+async fn of_both(uses: &Uses) -> Result<Vec<Bytes>, Status> {
     let own = uses.own.ask(Question::new(IMAGE_FS_INFO, Bytes::new()));
     let (theirs, own) = tokio::join!(of_default(uses), own);
     let (theirs, read) = theirs?;

@@ -123,6 +123,10 @@ impl Lists {
         }))
     }
 
+    pub(super) fn looks(&self) -> &Looks {
+        &self.0.looks
+    }
+
     /// There is a new connection, perhaps to another version.
     pub(super) fn connected(&self) {
         self.0.streams_none.store(false, Ordering::Relaxed);

@@ -1,8 +1,9 @@
-//! Keeps usage that kubelet cannot place from spoiling that of the whole node.
+//! Keeps file systems that kubelet cannot place from spoiling what it knows of the whole node.
 //!
-//! One container whose `writable_layer.fs_id.mountpoint` is not there makes kubelet's `/stats/summary` an error for all pods (tried with
-//! kubelet 1.36), and with it metrics, HPA and eviction. So each mountpoint of a list of usage is looked up (`statvfs`), of whichever side it
-//! is, and a `writable_layer` on one that fails is cut out of its encoded message. All else stays as it came.
+//! One `fs_id` whose mountpoint is not there, or is on a file system that kubelet has no device for, makes its `/stats/summary` an error for
+//! all pods (tried with kubelet 1.36 and 1.37), and with it metrics, HPA and eviction. So each mountpoint of a list of usage, and of
+//! `ImageFsInfo`, is looked up, of whichever side it is, and an `fs_id` that fails is cut out of its encoded message. Without one kubelet
+//! takes what is used as it is told, and knows of no capacity. All else stays as it came.
 //!
 //! A look has a thread and a deadline of its own, as one at a server that is away may never end. One that is late has failed: kubelet would
 //! wait there for as long. Until it ends there is no second look at that mountpoint, so that each takes one thread.
@@ -16,7 +17,8 @@ use bytes::Bytes;
 use common::off_reactor;
 use futures_util::StreamExt as _;
 use futures_util::future::{BoxFuture, FutureExt as _, Shared};
-use nix::sys::statvfs::statvfs;
+use nix::sys::stat::{major, stat};
+use nix::sys::statfs::{BTRFS_SUPER_MAGIC, FsType, NFS_SUPER_MAGIC, OVERLAYFS_SUPER_MAGIC, TMPFS_MAGIC, statfs};
 use tokio::time::timeout;
 
 use super::kind::Kind;
@@ -29,15 +31,21 @@ const AT_ONCE: usize = 16;
 /// Bad mountpoints that are remembered as told. More would be told again.
 const MOST_TOLD: usize = 1000;
 
-/// `ContainerStats.writable_layer`.
-const WRITABLE: u32 = 4;
-/// From it to the mountpoint.
-const MOUNTPOINT: [u32; 2] = [2, 1];
+/// File systems without a block device that kubelet's cAdvisor knows all the same, and ZFS.
+const KNOWN: [FsType; 4] = [BTRFS_SUPER_MAGIC, NFS_SUPER_MAGIC, OVERLAYFS_SUPER_MAGIC, TMPFS_MAGIC];
+const ZFS: u64 = 0x2fc1_2fc1;
+
+/// `FilesystemUsage.fs_id`.
+const FS_ID: u32 = 2;
+/// And in it.
+const MOUNTPOINT: u32 = 1;
+/// `ImageFsInfoResponse.image_filesystems`.
+const IMAGE_FILESYSTEMS: &[u32] = &[1];
 
 /// Looks at mountpoints. Clones share what is known of them.
 #[derive(Debug, Clone)]
 pub(super) struct Looks {
-    /// Whether there is a file system at a path. May take for ever.
+    /// Whether kubelet can place a path. May take for ever.
     look: fn(&Path) -> bool,
     known: Arc<Mutex<Known>>,
 }
@@ -51,15 +59,28 @@ struct Known {
 
 impl Default for Looks {
     fn default() -> Self {
-        Self { look: |path| statvfs(path).is_ok(), known: Arc::default() }
+        Self { look: has_place, known: Arc::default() }
     }
 }
 
 impl Looks {
     /// A list of usage without what kubelet cannot place. Lists of another kind, and what is no list, are as they were.
     pub(super) async fn checked(&self, kind: Kind, list: Bytes) -> Bytes {
-        let Some(path) = to_stats(kind) else { return list };
-        let Ok(mountpoints) = mountpoints(&list, path) else { return list };
+        match to_usage(kind) {
+            Some(path) => self.placed(list, path).await,
+            None => list,
+        }
+    }
+
+    /// An answer to `ImageFsInfo`, or a piece of it, likewise.
+    pub(super) async fn image_fs_info(&self, answer: Bytes) -> Bytes {
+        self.placed(answer, IMAGE_FILESYSTEMS).await
+    }
+
+    /// A message whose `FilesystemUsage`s are at `path`.
+    async fn placed(&self, message: Bytes, path: &[u32]) -> Bytes {
+        let path = [path, &[FS_ID]].concat();
+        let Ok(mountpoints) = mountpoints(&message, &path) else { return message };
         let looks = mountpoints.into_iter().map(|mountpoint| async {
             let is_good = self.is_good(&mountpoint).await;
             (mountpoint, is_good)
@@ -75,15 +96,14 @@ impl Looks {
         for mountpoint in self.news(&good, &bad) {
             tracing::warn!(
                 mountpoint,
-                "usage left out of answers: no file system of this node is found there, and kubelet would answer for none"
+                "file system left out of answers: kubelet does not find it on this node, and would know the usage of nothing"
             );
         }
         if bad.is_empty() {
-            return list;
+            return message;
         }
-        let layers = [path, &[WRITABLE]].concat();
-        let cut = wire::without(&list, &layers, &mut |layer| Ok(bad.contains(wire::text(layer, &MOUNTPOINT)?)));
-        cut.map_or(list, Bytes::from)
+        let cut = wire::without(&message, &path, &mut |id| Ok(bad.contains(wire::text(id, &[MOUNTPOINT])?)));
+        cut.map_or(message, Bytes::from)
     }
 
     async fn is_good(&self, mountpoint: &str) -> bool {
@@ -118,20 +138,27 @@ impl Looks {
     }
 }
 
-/// Where `ContainerStats` are in a list of usage.
-fn to_stats(kind: Kind) -> Option<&'static [u32]> {
+/// Where each `ContainerStats.writable_layer` is in a list of usage.
+fn to_usage(kind: Kind) -> Option<&'static [u32]> {
     match kind {
-        Kind::ContainerStats => Some(&[1]),
+        Kind::ContainerStats => Some(&[1, 4]),
         // PodSandboxStats, linux, containers.
-        Kind::SandboxStats => Some(&[1, 2, 5]),
+        Kind::SandboxStats => Some(&[1, 2, 5, 4]),
         Kind::Sandboxes | Kind::Containers | Kind::Images | Kind::Metrics => None,
     }
 }
 
-/// All mountpoints, each once.
-fn mountpoints(list: &[u8], path: &[u32]) -> Result<BTreeSet<String>, Malformed> {
+/// Whether kubelet finds a device for a path: a block device, or the kind of file system is one of those that it knows without.
+fn has_place(path: &Path) -> bool {
+    let (Ok(stat), Ok(found)) = (stat(path), statfs(path)) else { return false };
+    let kind = found.filesystem_type();
+    major(stat.st_dev) != 0 || KNOWN.contains(&kind) || u64::try_from(kind.0).is_ok_and(|kind| kind == ZFS)
+}
+
+/// All mountpoints of what is at `path`, each once.
+fn mountpoints(message: &[u8], path: &[u32]) -> Result<BTreeSet<String>, Malformed> {
     let mut found = BTreeSet::new();
-    wire::each(list, &[path, &[WRITABLE], &MOUNTPOINT].concat(), &mut |value| {
+    wire::each(message, &[path, &[MOUNTPOINT]].concat(), &mut |value| {
         if let Value::Bytes(bytes) = value {
             found.insert(std::str::from_utf8(bytes).map_err(|_| Malformed)?.to_owned());
         }
@@ -158,13 +185,18 @@ mod tests {
         }
     }
 
+    fn cut(of: &ContainerStats) -> ContainerStats {
+        let writable_layer = of.writable_layer.clone().map(|layer| FilesystemUsage { fs_id: None, ..layer });
+        ContainerStats { writable_layer, ..of.clone() }
+    }
+
     #[tokio::test]
-    async fn a_layer_on_nothing_is_cut_out_and_all_else_stays() {
+    async fn a_file_system_that_is_not_there_is_cut_out_and_all_else_stays() {
         let dir = tempfile::tempdir().expect("a directory");
         let there = dir.path().display().to_string();
         let good = stats("a", &there);
         let poison = stats("b", "/no/such/file/system");
-        let mended = ContainerStats { writable_layer: None, ..poison.clone() };
+        let mended = cut(&poison);
         let list = ListContainerStatsResponse { stats: vec![good.clone(), poison.clone()] };
         let wanted = ListContainerStatsResponse { stats: vec![good.clone(), mended.clone()] };
         let looks = Looks::default();
@@ -185,6 +217,22 @@ mod tests {
         assert!(checked(Kind::ContainerStats, unknown).await.ends_with(&[0xfa, 0x7d, 1, b'x']));
         assert_eq!(checked(Kind::ContainerStats, vec![0x0a, 9]).await, [0x0a, 9][..], "not ours to judge");
     }
+
+    #[tokio::test]
+    async fn of_images_too() {
+        let usage = |id: &str| stats(id, id).writable_layer.expect("usage");
+        let info = |image_filesystems| ImageFsInfoResponse { image_filesystems, ..Default::default() }.encode_to_vec();
+        let (there, gone) = (usage("/"), usage("/no/such/file/system"));
+        let checked = Looks::default().image_fs_info(info(vec![gone.clone(), there.clone()]).into()).await;
+        assert_eq!(checked, info(vec![FilesystemUsage { fs_id: None, ..gone }, there]));
+    }
+
+    #[test]
+    fn what_kubelet_has_no_device_for_has_no_place() {
+        assert!(has_place(Path::new("/")) && has_place(Path::new("/dev/shm")), "a disk or an overlay, and a tmpfs");
+        assert!(!has_place(Path::new("/proc")) && !has_place(Path::new("/no/such")));
+    }
+
     /// Until this is set, looks at one mountpoint do not end.
     static ENDS: (Mutex<bool>, std::sync::Condvar) = (Mutex::new(false), std::sync::Condvar::new());
     static LOOKS: std::sync::atomic::AtomicUsize = std::sync::atomic::AtomicUsize::new(0);
@@ -204,7 +252,7 @@ mod tests {
         let looks = Looks { look, known: Arc::default() };
         // More than any bound on their number, and the bad one behind them.
         let good = (0..300).map(|number| stats("a", &format!("/good/{number}")));
-        let cut = |id, mountpoint| ContainerStats { writable_layer: None, ..stats(id, mountpoint) };
+        let cut = |id, mountpoint| cut(&stats(id, mountpoint));
         let bad = [stats("b", "/away"), stats("c", "/failing"), stats("d", "/away"), stats("e", "/zzz")];
         let list = ListContainerStatsResponse { stats: good.clone().chain(bad).collect() }.encode_to_vec();
         let bad = [cut("b", "/away"), cut("c", "/failing"), cut("d", "/away"), stats("e", "/zzz")];
