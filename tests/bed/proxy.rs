@@ -16,6 +16,7 @@ use tests::wait::wait_for;
 mod away;
 mod cluster;
 mod critest;
+mod filesystems;
 mod keys;
 mod pods;
 mod restarts;
@@ -26,7 +27,7 @@ const POD_DEADLINE: Duration = Duration::from_secs(120);
 const TARGET: &str = "kubernetes.io/target-runtime";
 
 pub(crate) fn cases() -> impl Iterator<Item = Case> {
-    [keys::CASES, pods::CASES, cluster::CASES, away::CASES, restarts::CASES, critest::CASES]
+    [keys::CASES, pods::CASES, cluster::CASES, away::CASES, restarts::CASES, critest::CASES, filesystems::CASES]
         .into_iter()
         .flatten()
         .copied()

@@ -178,7 +178,7 @@ fn of_machines(bed: &Bed) -> Result<()> {
     both.node.images.offer("tiny.qcow2", &bed.config.guest("tiny.qcow2")?, Fault::None);
     // critest names no handler with an image, and takes no name with a port behind its first part.
     let image = "virtlet.cloud/tiny:1";
-    translate("^tiny:1$", &format!("http://{HOST}/tiny.qcow2"))?;
+    translate("^tiny(:.*)?$", &format!("http://{HOST}/tiny.qcow2"))?;
     let specs = [WITHOUT_IMAGES, WITH_MACHINES].concat();
     let focus = critest::focus(&specs);
     let args: [&OsStr; 4] =
