@@ -180,7 +180,7 @@ test-root: host ## the other unit tests, which need root and CNI plugins
 test-net test-image test-mapping test-seed: GUESTS := tiny
 test-seed: PEERS := cloud-init
 test-image: PEERS := python
-test-proxy: PEERS := kubelet apiserver controllers metrics containerd cri
+test-proxy: PEERS := kubelet apiserver controllers kube-proxy metrics containerd cri
 test-proxy: GUESTS := tiny
 test-mapping: PEERS := apiserver
 test-net test-node: PEERS := cni

@@ -1,16 +1,16 @@
 #!/bin/bash
 # Builds the real clients, plugins and servers that the tests use, from their published Go modules, once for each version of this
 # folder, and prints the directory that they are in: crictl, critest, kubelet with kubeadm and the kubelet of the release before, the CRI
-# that kubelet speaks as cri-api.txt, kube-apiserver with etcd, the rest of a control plane with kubectl, metrics-server, the CNI plugins in
-# cni/, containerd; from PyPI, Glance, Keystone and the tools of Simple Streams in python/; from suites of Debian, the
+# that kubelet speaks as cri-api.txt, kube-apiserver with etcd, the rest of a control plane with kubectl, kube-proxy, metrics-server, the CNI
+# plugins in cni/, containerd; from PyPI, Glance, Keystone and the tools of Simple Streams in python/; from suites of Debian, the
 # cloud-init of each in cloud-init/, newer DHCP clients in clients/; promtool for `make lint`, from Debian's package; and from its crate virtiofsd, which Debian 12 has no
 # package of.
-# usage: build.sh [cri|cri-api|cni|kubelet|apiserver|controllers|metrics|python|cloud-init|clients|virtiofsd|containerd|promtool]...   (default: all
+# usage: build.sh [cri|cri-api|cni|kubelet|apiserver|controllers|kube-proxy|metrics|python|cloud-init|clients|virtiofsd|containerd|promtool]...   (default: all
 #        that tests need; promtool is for `make lint`)
 #
 # The directory's name is the hash of these files. A part is built aside, kept under the hash of its own recipe and sources, and
 # linked from there: a change of one part builds that one. Two builders wait for each other. Cold on two cores: cri 2 min, cri-api 30 s,
-# cni 10 s, kubelet 9 min, apiserver 3 min, controllers 2 min, metrics 1 min, python 1 min, cloud-init 20 s, clients 10 s, virtiofsd 90 s, promtool 10 s, and
+# cni 10 s, kubelet 9 min, apiserver 3 min, controllers 2 min, kube-proxy 1 min after those, metrics 1 min, python 1 min, cloud-init 20 s, clients 10 s, virtiofsd 90 s, promtool 10 s, and
 # 2 GB of Go's own caches.
 set -euo pipefail
 cd "$(dirname "$0")"
@@ -29,6 +29,7 @@ last() { # PART: what is moved into place last: a program, or a directory with a
 	cri-api) echo cri-api.txt ;;
 	apiserver) echo kube-apiserver ;;
 	controllers) echo kubectl ;;
+	kube-proxy) echo kube-proxy ;;
 	metrics) echo metrics-server ;;
 	python) echo python ;;
 	cloud-init) echo cloud-init ;;
@@ -36,7 +37,7 @@ last() { # PART: what is moved into place last: a program, or a directory with a
 	virtiofsd) echo virtiofsd ;;
 	containerd) echo containerd ;;
 	promtool) echo promtool ;;
-	*) echo "build.sh: no part \`$1\`: cri, cri-api, cni, kubelet, apiserver, controllers, metrics, python, cloud-init, clients, virtiofsd, containerd or promtool" >&2; exit 64 ;;
+	*) echo "build.sh: no part \`$1\`: cri, cri-api, cni, kubelet, apiserver, controllers, kube-proxy, metrics, python, cloud-init, clients, virtiofsd, containerd or promtool" >&2; exit 64 ;;
 	esac
 }
 # Each PART's recipe runs in a copy of this folder: go rewrites go.mod and go.sum when it feels like it. It reads only what is
@@ -70,6 +71,14 @@ build_apiserver() {
 }
 build_controllers() {
 	go_build kubernetes k8s.io/kubernetes/cmd/{kube-controller-manager,kube-scheduler,kubectl}
+}
+build_kube-proxy() { # for an image, so it is linked statically: by the linker alone, as without cgo all would be compiled anew
+	local version
+	cat kube-proxy/go.sum >>kubernetes/go.sum
+	version=$(sed -n 's/^require k8s.io\/kubernetes //p' kubernetes/go.mod)
+	(cd kubernetes && go build -trimpath -o "$tmp/out/" \
+		-ldflags="-s -w -linkmode=external -extldflags=-static -X k8s.io/component-base/version.gitVersion=$version" \
+		k8s.io/kubernetes/cmd/kube-proxy)
 }
 build_metrics() {
 	go_build metrics-server sigs.k8s.io/metrics-server/cmd/metrics-server
@@ -105,6 +114,7 @@ sources() { # PART
 	kubelet) echo kubernetes kubernetes-before ;;
 	cri-api) echo cri-api kubernetes ;;
 	controllers) echo kubernetes ;;
+	kube-proxy) echo kubernetes kube-proxy ;;
 	apiserver) echo kubernetes etcd ;;
 	metrics) echo metrics-server ;;
 	cloud-init | clients) echo "$1" debian.sh ;;
@@ -120,7 +130,7 @@ part() { # PART: where it is kept
 }
 
 missing=
-for part in "${@:-cri cri-api cni kubelet apiserver controllers metrics python cloud-init clients virtiofsd containerd}"; do
+for part in "${@:-cri cri-api cni kubelet apiserver controllers kube-proxy metrics python cloud-init clients virtiofsd containerd}"; do
 	for one in $part; do
 		program=$(last "$one")
 		[ -e "$out/$program" ] || missing="$missing $one"
