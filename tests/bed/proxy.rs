@@ -7,19 +7,24 @@ use anyhow::{Context as _, Result, ensure};
 use proto::cri::{ListContainersRequest, ListPodSandboxRequest, RuntimeCondition, StatusRequest};
 use serde_json::{Value, json};
 use tests::case::{Bed, Case};
-use tests::cni::{self, Network};
+use tests::cni;
 use tests::containerd::{Containerd, PAUSE, Release};
 use tests::kubelet::{Kubelet, manifest};
 use tests::node::Node;
 use tests::wait::wait_for;
 
+mod admission;
+mod autoscaling;
 mod away;
 mod cluster;
 mod critest;
 mod filesystems;
 mod keys;
+mod node_agents;
 mod pods;
 mod restarts;
+mod services;
+mod workloads;
 
 const DEADLINE: Duration = Duration::from_secs(600);
 /// kubelet looks at its directory every second, syncs every other, and gives a pod 20 s to end.
@@ -46,18 +51,23 @@ impl Both {
 
     /// With such a containerd, and these further settings of controld.
     fn with(bed: &Bed, release: Release, settings: &str) -> Result<Self> {
-        Self::of(bed, release, &Network { masquerade: true, ..Network::BRIDGE }.conflist(), settings)
+        Self::beside(bed, release, Node::configured(bed, &proxy(bed, release, settings))?)
     }
 
     /// With the newest containerd on such a network.
     fn on(bed: &Bed, conflist: &Value, settings: &str) -> Result<Self> {
-        Self::of(bed, Release::Newest, conflist, settings)
+        let release = Release::Newest;
+        let node = Node::on(bed, conflist, &cni::debian_plugins(), &proxy(bed, release, settings))?;
+        Self::beside(bed, release, node)
     }
 
-    fn of(bed: &Bed, release: Release, conflist: &Value, settings: &str) -> Result<Self> {
-        let socket = Containerd::socket_of(bed, release);
-        let proxy = format!("proxy.runtime_endpoint = 'unix://{}'\n{settings}", socket.display());
-        let node = Node::on(bed, conflist, &cni::debian_plugins(), &proxy)?;
+    /// The newest containerd on a node that has no network yet.
+    fn without_network(bed: &Bed, settings: &str) -> Result<Self> {
+        let release = Release::Newest;
+        Self::beside(bed, release, Node::without_network(bed, &proxy(bed, release, settings))?)
+    }
+
+    fn beside(bed: &Bed, release: Release, node: Node) -> Result<Self> {
         // It may come after controld, which answers for machines meanwhile.
         let program = bed.config.dist()?.join("virtlet-install");
         let containerd = Containerd::start_with(bed, release, &cni::debian_plugins(), (&program, &["stay"]))?;
@@ -96,6 +106,12 @@ impl Both {
         ensure!(conditions.get(kind).is_some_and(|condition| condition.status == status), "{conditions:?}");
         Ok(())
     }
+}
+
+/// controld's settings in front of such a containerd, and further ones.
+fn proxy(bed: &Bed, release: Release, settings: &str) -> String {
+    let socket = Containerd::socket_of(bed, release);
+    format!("proxy.runtime_endpoint = 'unix://{}'\n{settings}", socket.display())
 }
 
 /// A pod whose only container is one.

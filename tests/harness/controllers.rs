@@ -1,5 +1,5 @@
-//! The rest of a control plane, on a [`Cluster`]: the controllers, the scheduler, and kubectl. There is no kube-proxy: what a
-//! Service leads to is seen in its EndpointSlices.
+//! The rest of a control plane, on a [`Cluster`]: the controllers, the scheduler, and kubectl. There is no kube-proxy, unless a
+//! case runs it as a pod: what a Service leads to is seen in its EndpointSlices.
 
 use std::fs;
 use std::path::PathBuf;
@@ -66,6 +66,16 @@ impl Controllers {
         fs::write(&self.objects, list.to_string())?;
         let file = self.objects.display().to_string();
         self.kubectl(&["apply", "-f", &file]).map(drop)
+    }
+
+    /// The object as the API server would make it, which it does not.
+    ///
+    /// # Errors
+    /// When it is refused, or a daemon of the control plane ended.
+    pub fn tried(&mut self, object: &Value) -> Result<Value> {
+        fs::write(&self.objects, object.to_string())?;
+        let file = self.objects.display().to_string();
+        Ok(serde_json::from_str(&self.kubectl(&["create", "--dry-run=server", "-o", "json", "-f", &file])?)?)
     }
 
     /// What `kubectl ARGS...` prints.

@@ -59,6 +59,14 @@ impl NetNode {
     /// When it does not get ready.
     pub fn configured(bed: &Bed, conflist: &str, plugins: &Path, more: &str) -> Result<Self> {
         cni::install(conflist)?;
+        Self::without_network(bed, plugins, more)
+    }
+
+    /// [`NetNode::configured`] with nothing in the directory of networks, where others will put something.
+    ///
+    /// # Errors
+    /// When it does not answer.
+    pub fn without_network(bed: &Bed, plugins: &Path, more: &str) -> Result<Self> {
         fs::write(CONFIG, config(bed, plugins, more))?;
         let log = bed.logs().join("tapmanager.log");
         let tapmanager = Daemon::start("tapmanager", bed.program("tapmanager"), ["run", "--config", CONFIG], log)?;

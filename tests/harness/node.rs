@@ -32,6 +32,8 @@ const CONFIG: &str = "/etc/virtlet/controld.toml";
 /// `controld`'s socket.
 pub const CRI_SOCKET: &str = "/run/virtlet/cri.sock";
 const READY_DEADLINE: Duration = Duration::from_secs(60);
+/// What is true of a node that lacks nothing but a network. Of kubelet's two conditions, that of libvirt holds for a while after its end.
+const READY: [&str; 4] = ["RuntimeReady", "LibvirtConnected", "EmulatorStarts", "TapmanagerReady"];
 /// The tiny guest takes four seconds to its lease; others take longer.
 pub const BOOT_DEADLINE: Duration = Duration::from_secs(240);
 /// What a guest is given to end in order, where a case shows that it does.
@@ -86,21 +88,42 @@ impl Node {
     /// # Errors
     /// When something does not get ready.
     pub fn on(bed: &Bed, conflist: &Value, plugins: &Path, more: &str) -> Result<Self> {
+        cni::install(&conflist.to_string())?;
+        let mut node = Self::launch(bed, plugins, more)?;
+        node.wait_ready()?;
+        Self::wait_emulator(bed)?;
+        Ok(node)
+    }
+
+    /// [`Node::configured`] as a node is before its cluster has given it a network: ready but for that.
+    ///
+    /// # Errors
+    /// When something does not get ready.
+    pub fn without_network(bed: &Bed, more: &str) -> Result<Self> {
+        let mut node = Self::launch(bed, &cni::debian_plugins(), more)?;
+        node.wait_conditions(&READY)?;
+        Self::wait_emulator(bed)?;
+        Ok(node)
+    }
+
+    fn launch(bed: &Bed, plugins: &Path, more: &str) -> Result<Self> {
         let libvirt = Libvirt::start(bed)?;
-        let net = NetNode::start(bed, &conflist.to_string(), plugins)?;
+        let net = NetNode::without_network(bed, plugins, "")?;
         let images = ImageServer::start()?;
         fs::write(CONFIG, config(bed, more))?;
         let log = bed.logs().join("controld.log");
         let controld = Daemon::start("controld", bed.program("controld"), ["run", "--config", CONFIG], log)?;
         let crictl = bed.config.peer("crictl").ok();
         let cri = Cri::new(Path::new(CRI_SOCKET))?;
-        let mut node = Self { libvirt, net, controld, images, cri, dir: bed.dir.clone(), crictl };
-        node.wait_ready()?;
-        // controld, which has no records, has touched it by now.
+        Ok(Self { libvirt, net, controld, images, cri, dir: bed.dir.clone(), crictl })
+    }
+
+    /// Waits until libvirt knows the emulator. controld, which has no records, has touched it by now.
+    fn wait_emulator(bed: &Bed) -> Result<()> {
         if !Path::new(emulator::NAMED).exists() {
             libvirt::answered_for(&bed.vmwrapper())?;
         }
-        Ok(node)
+        Ok(())
     }
 
     /// Waits until `controld` says that runtime and network are ready.
@@ -108,6 +131,10 @@ impl Node {
     /// # Errors
     /// When it ends, or does not get ready: the error has its last word.
     pub fn wait_ready(&mut self) -> Result<()> {
+        self.wait_conditions(&[&READY[..], &["NetworkReady", "CniReady"]].concat())
+    }
+
+    fn wait_conditions(&mut self, needed: &[&str]) -> Result<()> {
         // controld's word about the network holds over a restart of tapmanager.
         self.net.wait_ready()?;
         let mut said = String::new();
@@ -122,10 +149,8 @@ impl Node {
                 }
             };
             said = format!("{conditions:?}");
-            // Of kubelet's two, that of libvirt holds for a while after its end.
-            let ready = |kind| conditions.iter().any(|condition| condition.r#type == kind && condition.status);
-            let others = ["LibvirtConnected", "EmulatorStarts", "TapmanagerReady", "CniReady"];
-            Ok(["RuntimeReady", "NetworkReady"].into_iter().chain(others).all(ready).then_some(()))
+            let ready = |kind: &&str| conditions.iter().any(|condition| condition.r#type == *kind && condition.status);
+            Ok(needed.iter().all(ready).then_some(()))
         })
         .context(said)
     }

@@ -1,7 +1,7 @@
-//! Machines and containers on the node of a whole Kubernetes: one Service in front of both, and each of kubectl's verbs for either kind.
+//! Machines and containers on the node of a whole Kubernetes: what runs on each node as pods, one Service in front of both kinds, each of
+//! kubectl's verbs for either, an autoscaler for either, and a drain.
 //!
-//! The machine has a RuntimeClass and no annotation: what a cluster's users write. What runs on each node of a cluster, as a CNI's agent
-//! does, is here a DaemonSet in the node's own network.
+//! The machine has a RuntimeClass and no annotation: what a cluster's users write.
 
 use std::fs::{self, File};
 use std::io::Write as _;
@@ -14,22 +14,35 @@ use serde_json::{Value, json};
 use tests::agent_image::tiny_with_agent;
 use tests::case::{Bed, Case};
 use tests::cluster::Cluster;
-use tests::containerd::{Release, archive_of};
+use tests::containerd::archive_of;
 use tests::controllers::Controllers;
-use tests::http;
 use tests::image_server::Fault;
 use tests::kubelet::{Kubelet, NODE};
 use tests::metrics_server::MetricsServer;
 use tests::terminal;
 use tests::wait::wait_for;
 
-use super::Both;
-use crate::kubelet::whole::{self, STEP_DEADLINE, is_ready, runtime_class};
+use super::services::{ANSWERS, PATH};
+use super::workloads::IMAGE;
+use super::{Both, admission, autoscaling, node_agents, services, workloads};
+use crate::kubelet::whole::{self, STEP_DEADLINE, is_ready};
 
 /// A whole Kubernetes starts, and a machine boots beside it.
 const DEADLINE: Duration = Duration::from_secs(720);
 const BUSYBOX: &str = "/bin/busybox";
-const IMAGE: &str = "docker.io/library/box:1";
+const NAMES: [&str; 11] = [
+    "bin/busybox",
+    "bin/sh",
+    "bin/cat",
+    "bin/httpd",
+    "bin/tar",
+    "bin/ping",
+    "bin/mkdir",
+    "bin/sleep",
+    "bin/wget",
+    "bin/cp",
+    "bin/mv",
+];
 
 pub(super) const CASES: &[Case] =
     &[Case { name: "proxy::a_service_has_machines_and_containers_behind_it", deadline: DEADLINE, run }];
@@ -43,32 +56,32 @@ struct Pod {
 }
 
 fn run(bed: &Bed) -> Result<()> {
-    let both = Both::with(bed, Release::Newest, "[handlers.virtlet]\nguest_agent = true\n")?;
-    let names = ["bin/busybox", "bin/sh", "bin/cat", "bin/httpd", "bin/tar", "bin/ping", "bin/mkdir", "bin/sleep"];
-    both.containerd.import(&archive_of(&bed.dir, IMAGE, (BUSYBOX.as_ref(), &names), &[])?)?;
+    let both = Both::without_network(bed, "[handlers.virtlet]\nguest_agent = true\n")?;
+    both.containerd.import(&archive_of(&bed.dir, IMAGE, (BUSYBOX.as_ref(), &NAMES), &[])?)?;
     let image = both.node.images.offer("agent.qcow2", &tiny_with_agent(bed)?, Fault::None);
     let cluster = Cluster::start(bed)?;
     let mut plane = Controllers::start(bed, &cluster)?;
     let mut metrics = MetricsServer::start(bed, &cluster)?;
     let _kubelet = Kubelet::start_in(bed, &cluster)?;
-    plane.apply(&objects(&image))?;
+    admission::apply(bed, &mut plane)?;
+    plane.apply(&workloads::objects(&image))?;
+    node_agents::start(bed, &both, &cluster, &mut plane)?;
 
     let pods = wait_for("a machine and a container", STEP_DEADLINE, || both_ready(&mut plane))?;
     let [machine, container] = &pods;
     ensure!(machine.id.starts_with("vm") && !container.id.starts_with("vm"), "{pods:?}");
     behind_the_service(&mut plane, &pods)?;
-    ensure!(http::get(machine.ip, "/cgi-bin/info")?.contains("cpus 1"), "not the guest at {}", machine.ip);
-    ensure!(http::get(container.ip, "/index.html")?.contains("a container"), "not the container at {}", container.ip);
+    services::answers(&mut plane, "web", [&machine.name, &container.name])?;
+    // From here on there may be more of either.
+    plane.apply(&autoscaling::objects())?;
 
-    for (pod, other, path, answer) in
-        [(machine, container, "/cgi-bin/info", "cpus 1"), (container, machine, "/index.html", "a container")]
-    {
+    for ((pod, other), answer) in [(machine, container), (container, machine)].into_iter().zip(ANSWERS) {
         let name = &*pod.name;
         let said = plane.kubectl(&["exec", name, "--", "sh", "-c", "echo here; exit 0"])?;
         ensure!(said == "here\n", "{name}: {said:?}");
         plane.kubectl(&["exec", name, "--", "ping", "-c", "1", "-W", "30", &other.ip.to_string()])?;
         copied(bed, &mut plane, name)?;
-        let answered = whole::forwarded(bed, &plane, name, path)?;
+        let answered = whole::forwarded(bed, &plane, name, PATH)?;
         ensure!(answered.contains(answer), "{name}: {answered}");
         let log = plane.kubectl(&["logs", name])?;
         ensure!(log.contains("ready"), "{name}: {log}");
@@ -78,29 +91,30 @@ fn run(bed: &Bed) -> Result<()> {
     echoed(bed, &plane, &container.name)?;
     wait_for("usage of the node", STEP_DEADLINE, || Ok(plane.kubectl(&["top", "node", NODE]).ok()))?;
 
-    // A drain ends both, and leaves what is of each node.
+    autoscaling::grown(&mut plane)?;
+
+    // A drain ends both kinds, and leaves what is of each node.
     plane.kubectl(&["drain", NODE, "--ignore-daemonsets", "--delete-emptydir-data", "--grace-period=5"])?;
-    let left = wait_for("pods of the DaemonSet alone", STEP_DEADLINE, || {
+    let left = wait_for("pods of the DaemonSets alone", STEP_DEADLINE, || {
         let ids = both.ids()?;
-        Ok((ids.len() == 2).then_some(ids))
+        Ok((ids.len() == 4).then_some(ids))
     })?;
     ensure!(left.keys().all(|id| !id.starts_with("vm")), "{left:?}");
     metrics.still_runs()?;
-    plane.kubectl(&["delete", "deployment,daemonset", "--all", "--wait=false"])?;
+    plane.kubectl(&["delete", "hpa,deployment", "--all", "--wait=false"])?;
+    node_agents::remove(&mut plane)?;
     wait_for("end of all pods", STEP_DEADLINE, || Ok(both.ids()?.is_empty().then_some(())))?;
     both.containerd.stop()
 }
 
-/// The machine and the container once both are ready, and the DaemonSet's pod is.
+/// The machine and the container once both are ready.
 fn both_ready(plane: &mut Controllers) -> Result<Option<[Pod; 2]>> {
     let list: Value = serde_json::from_str(&plane.kubectl(&["get", "pods", "-o", "json"])?)?;
     let pods: Vec<&Value> = list["items"].as_array().into_iter().flatten().filter(|pod| is_ready(pod)).collect();
     let of = |kind: &str| pods.iter().find(|pod| pod.pointer("/metadata/labels/kind") == Some(&json!(kind)));
-    let (Some(machine), Some(container), Some(agent)) = (of("machine"), of("container"), of("agent")) else {
-        return Ok(None);
-    };
-    let ip = agent.pointer("/status/podIP").and_then(Value::as_str);
-    ensure!(ip == agent.pointer("/status/hostIP").and_then(Value::as_str), "not in the node's network: {ip:?}");
+    let (Some(machine), Some(container)) = (of("machine"), of("container")) else { return Ok(None) };
+    admission::follows(machine, true)?;
+    admission::follows(container, false)?;
     Ok(Some([pod(machine)?, pod(container)?]))
 }
 
@@ -154,59 +168,4 @@ fn echoed(bed: &Bed, plane: &Controllers, name: &str) -> Result<()> {
     attached.kill()?;
     attached.wait()?;
     seen
-}
-
-fn objects(image: &str) -> [Value; 5] {
-    let probe = |path: &str| json!({"httpGet": {"port": 80, "path": path}, "periodSeconds": 2});
-    let deployment = |kind: &str, spec: Value| {
-        let labels = json!({"app": "web", "kind": kind});
-        json!({
-            "apiVersion": "apps/v1", "kind": "Deployment", "metadata": {"name": kind},
-            "spec": {
-                "replicas": 1, "selector": {"matchLabels": labels},
-                "template": {"metadata": {"labels": labels}, "spec": spec},
-            },
-        })
-    };
-    let machine = deployment(
-        "machine",
-        json!({
-            "runtimeClassName": "virtlet", "terminationGracePeriodSeconds": 10,
-            "containers": [{
-                "name": "vm", "image": image, "imagePullPolicy": "IfNotPresent",
-                "resources": {"limits": {"memory": "160Mi", "cpu": "500m"}}, "readinessProbe": probe("/cgi-bin/info"),
-            }],
-        }),
-    );
-    let script = "mkdir -p /www /tmp; echo a container >/www/index.html; httpd -p 80 -h /www; echo ready; exec cat";
-    let container = deployment(
-        "container",
-        json!({
-            "terminationGracePeriodSeconds": 2,
-            "containers": [{
-                "name": "c", "image": IMAGE, "imagePullPolicy": "IfNotPresent", "stdin": true,
-                "command": ["/bin/sh", "-c", script], "resources": {"limits": {"memory": "32Mi", "cpu": "200m"}},
-                "readinessProbe": probe("/index.html"),
-            }],
-        }),
-    );
-    let labels = json!({"kind": "agent"});
-    let agent = json!({
-        "apiVersion": "apps/v1", "kind": "DaemonSet", "metadata": {"name": "agent"},
-        "spec": {
-            "selector": {"matchLabels": labels},
-            "template": {"metadata": {"labels": labels}, "spec": {
-                "hostNetwork": true, "tolerations": [{"operator": "Exists"}], "terminationGracePeriodSeconds": 2,
-                "containers": [{
-                    "name": "agent", "image": IMAGE, "imagePullPolicy": "IfNotPresent",
-                    "command": ["/bin/sleep", "1000000"],
-                }],
-            }},
-        },
-    });
-    let service = json!({
-        "apiVersion": "v1", "kind": "Service", "metadata": {"name": "web"},
-        "spec": {"selector": {"app": "web"}, "ports": [{"port": 80}]},
-    });
-    [runtime_class(), machine, container, agent, service]
 }
