@@ -102,6 +102,8 @@ impl Cluster {
                 "--kubelet-preferred-address-types=InternalIP".to_owned(),
                 format!("--cert-dir={}", pki.display()),
                 "--service-cluster-ip-range=10.96.0.0/24".to_owned(),
+                // As kubeadm has it: what runs on each node asks for it.
+                "--allow-privileged=true".to_owned(),
                 format!("--token-auth-file={}", tokens.display()),
                 "--authorization-mode=RBAC".to_owned(),
                 "--disable-admission-plugins=ServiceAccount".to_owned(),

@@ -3,7 +3,7 @@
 
 use std::fs;
 
-use anyhow::{Context as _, Result, ensure};
+use anyhow::{Context as _, Result, bail, ensure};
 use serde_json::{Value, json};
 use tests::case::Bed;
 use tests::cluster::Cluster;
@@ -75,7 +75,14 @@ fn runs(plane: &mut Controllers, name: &str) -> Result<()> {
     wait_for(&format!("{name} on the node"), STEP_DEADLINE, || {
         last = plane.kubectl(&["-n", NAMESPACE, "get", "pods", "-l", &label, "-o", "json"])?;
         let list: Value = serde_json::from_str(&last)?;
-        let Some(pod) = list.pointer("/items/0").filter(|pod| is_ready(pod)) else { return Ok(None) };
+        let Some(pod) = list.pointer("/items/0") else { return Ok(None) };
+        let restarts = pod.pointer("/status/containerStatuses/0/restartCount").and_then(Value::as_u64);
+        if restarts > Some(0) {
+            bail!("{name} ended: {}", plane.kubectl(&["-n", NAMESPACE, "logs", "--previous", "-l", &label])?);
+        }
+        if !is_ready(pod) {
+            return Ok(None);
+        }
         let (own, nodes) = (pod.pointer("/status/podIP"), pod.pointer("/status/hostIP"));
         ensure!(own.is_some() && own == nodes, "{name} is not in the node's network: {own:?}");
         Ok(Some(()))
@@ -110,6 +117,7 @@ fn kube_proxy(cluster: &Cluster) -> Result<[Value; 2]> {
         "volumeMounts": [
             {"name": "config", "mountPath": PROXY_CONFIG},
             {"name": "usr", "mountPath": "/usr", "readOnly": true},
+            {"name": "lib", "mountPath": "/lib", "readOnly": true},
             {"name": "lib64", "mountPath": "/lib64", "readOnly": true},
         ],
         "readinessProbe": {"httpGet": {"port": PROXY_HEALTH, "path": "/healthz"}, "periodSeconds": 1},
@@ -117,6 +125,7 @@ fn kube_proxy(cluster: &Cluster) -> Result<[Value; 2]> {
     let volumes = json!([
         {"name": "config", "secret": {"secretName": "kube-proxy"}},
         {"name": "usr", "hostPath": {"path": "/usr"}},
+        {"name": "lib", "hostPath": {"path": "/lib"}},
         {"name": "lib64", "hostPath": {"path": "/lib64"}},
     ]);
     Ok([secret, daemon_set("kube-proxy", container, volumes)])
