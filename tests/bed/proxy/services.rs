@@ -28,8 +28,9 @@ pub(super) fn answers(plane: &mut Controllers, name: &str, pods: [&str; 2]) -> R
         Ok((heard.len() == ANSWERS.len()).then_some(()))
     });
     asked.with_context(|| format!("{heard:?}"))?;
+    // Bounded by kubectl's deadline: busybox of Debian 12 crashes when it is given one.
     let script = format!(
-        "i=0; while [ $i -lt {CALLS} ]; do wget -q -T 20 -O - http://{ip}{PATH} || echo failed; i=$((i+1)); done"
+        "i=0; while [ $i -lt {CALLS} ]; do wget -q -O - http://{ip}{PATH} 2>&1 || echo failed; i=$((i+1)); done"
     );
     for pod in pods {
         let said = plane.kubectl(&["exec", pod, "--", "sh", "-c", &script])?;
