@@ -32,7 +32,6 @@ pub(super) const CASES: &[Case] =
 
 fn killed(bed: &Bed) -> Result<()> {
     let seed = u64::try_from(SystemTime::now().duration_since(UNIX_EPOCH)?.as_nanos() & u128::from(u64::MAX))?;
-    println!("seed {seed:#x}");
     killed_by(bed, Numbers(seed | 1)).with_context(|| format!("with seed {seed:#x}"))
 }
 
