@@ -1,5 +1,7 @@
 //! The two sides, and which of them an id is of.
 
+use proto::side::OUR_IDS;
+
 /// Who serves a pod.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(super) enum Side {
@@ -13,7 +15,7 @@ impl Side {
     /// Of an id, or of its beginning: crictl prints 13 characters. Other runtimes' ids are hex digits, and `v` is none
     /// (`vmspec::ids`). What is no id is the default's to refuse.
     pub(super) fn of_id(id: &str) -> Self {
-        if id.starts_with("vm") { Self::Ours } else { Self::Default }
+        if id.starts_with(OUR_IDS) { Self::Ours } else { Self::Default }
     }
 }
 

@@ -47,9 +47,14 @@ pub struct Client {
     images: ImageServiceClient<OurSide>,
     /// As kubelet asks.
     node: RuntimeServiceClient<Channel>,
+    channel: Channel,
     admin: ImageAdminClient<Channel>,
     machines: MachinesClient<Channel>,
     orphans: OrphansClient<Channel>,
+}
+
+fn runtime(side: OurSide) -> RuntimeServiceClient<OurSide> {
+    RuntimeServiceClient::new(side).max_decoding_message_size(MAX_MESSAGE).max_encoding_message_size(MAX_MESSAGE)
 }
 
 impl Client {
@@ -73,18 +78,22 @@ impl Client {
         };
         Ok(Self {
             node: RuntimeServiceClient::new(channel.clone()),
-            runtime: RuntimeServiceClient::new(OurSide(channel.clone()))
-                .max_decoding_message_size(MAX_MESSAGE)
-                .max_encoding_message_size(MAX_MESSAGE),
-            images: ImageServiceClient::new(OurSide(channel.clone()))
+            runtime: runtime(OurSide::over(channel.clone())),
+            images: ImageServiceClient::new(OurSide::over(channel.clone()))
                 .max_decoding_message_size(MAX_MESSAGE)
                 .max_encoding_message_size(MAX_MESSAGE),
             admin: ImageAdminClient::new(channel.clone())
                 .max_decoding_message_size(MAX_MESSAGE)
                 .max_encoding_message_size(MAX_MESSAGE),
             machines: MachinesClient::new(channel.clone()),
-            orphans: OrphansClient::new(channel).max_decoding_message_size(MAX_MESSAGE),
+            orphans: OrphansClient::new(channel.clone()).max_decoding_message_size(MAX_MESSAGE),
+            channel,
         })
+    }
+
+    /// The same, whose calls of pods and containers are also about those of a container runtime behind controld.
+    pub(super) fn of_all(&self) -> Self {
+        Self { runtime: runtime(OurSide::of_all(self.channel.clone())), ..self.clone() }
     }
 
     /// Who answers.

@@ -1,4 +1,5 @@
-//! `ps`: pods with their machines, one row for each container and each pod that has none.
+//! `ps`: pods with their machines, one row for each container and each pod that has none; on a node with another container runtime that
+//! one's, too, if they are asked for.
 
 use std::collections::{BTreeMap, HashMap};
 use std::io::Write;
@@ -25,6 +26,8 @@ mod watch;
 
 /// Prints all pods, also those whose status fails: what is told there stays empty, and the error comes back.
 pub(super) async fn run(client: &Client, wanted: &cli::Ps, out: &mut (dyn Write + Send)) -> Result<(), Vec<CtlError>> {
+    let of_all = wanted.containers.then(|| client.of_all());
+    let client = of_all.as_ref().unwrap_or(client);
     let mut failed = Vec::new();
     let printed = if wanted.watch {
         Box::pin(watch::run(client, wanted, out, &mut failed)).await

@@ -8,8 +8,20 @@ use super::phase::{PHASES, STATES};
 const MAX: usize = 64;
 
 /// Fields of a row by which rows are selected, beside [`PHASE`].
-pub(super) const FIELDS: [&str; 10] =
-    ["name", "namespace", "state", "ip", "image", "createdAt", "podId", "containerId", "runtimeHandler", "attempt"];
+pub(super) const FIELDS: [&str; 12] = [
+    "name",
+    "namespace",
+    "state",
+    "ip",
+    "image",
+    "createdAt",
+    "podId",
+    "containerId",
+    "containerName",
+    "vm",
+    "runtimeHandler",
+    "attempt",
+];
 /// kubectl's word for how a pod is, which has values of its own.
 pub(super) const PHASE: &str = "status.phase";
 
@@ -278,8 +290,8 @@ mod tests {
             ["colour=red", "spec.nodeName=n1", "state=Failed", "status.phase!=Exited", "status.phase=failed", "state"];
         let told = told.map(|text| fields(text).expect_err(text));
         insta::assert_snapshot!(told.join("\n"), @"
-        a row has no field `colour`; the fields are name, namespace, state, ip, image, createdAt, podId, containerId, runtimeHandler, attempt, and kubectl's metadata.name, metadata.namespace, status.phase and status.podIP
-        a row has no field `spec.nodeName`; the fields are name, namespace, state, ip, image, createdAt, podId, containerId, runtimeHandler, attempt, and kubectl's metadata.name, metadata.namespace, status.phase and status.podIP
+        a row has no field `colour`; the fields are name, namespace, state, ip, image, createdAt, podId, containerId, containerName, vm, runtimeHandler, attempt, and kubectl's metadata.name, metadata.namespace, status.phase and status.podIP
+        a row has no field `spec.nodeName`; the fields are name, namespace, state, ip, image, createdAt, podId, containerId, containerName, vm, runtimeHandler, attempt, and kubectl's metadata.name, metadata.namespace, status.phase and status.podIP
         `Failed` is a phase of kubectl's, selected by status.phase=Failed; state is one of Running, Paused, PausedDiskFull, Exited, Created, Unknown, Empty, Stopped
         `Exited` is a state of ours, selected by state=Exited; status.phase is one of Pending, Running, Succeeded, Failed, Unknown
         `failed` is neither a state nor a phase; status.phase is one of Pending, Running, Succeeded, Failed, Unknown

@@ -19,6 +19,9 @@ pub struct Ps {
     /// Also what does not run, as `get` does in any case
     #[arg(short, long)]
     pub all: bool,
+    /// Also pods that the container runtime behind controld has; each row says of which kind it is
+    #[arg(long)]
+    pub containers: bool,
     /// Only ids of pods, in full
     #[arg(short, long, conflicts_with_all = ["output", "json", "format"])]
     pub quiet: bool,

@@ -1,4 +1,4 @@
-//! A connection whose calls are about virtual machines alone, also where controld is in front of another container runtime.
+//! A connection whose calls are about virtual machines alone where controld is in front of a container runtime, unless all pods are meant.
 
 use std::task::{Context, Poll};
 
@@ -10,7 +10,21 @@ use tower::Service;
 
 /// The connection. Clones share it.
 #[derive(Debug, Clone)]
-pub(super) struct OurSide(pub(super) Channel);
+pub(super) struct OurSide {
+    channel: Channel,
+    /// Calls are about all pods of the node, as kubelet's are.
+    of_all: bool,
+}
+
+impl OurSide {
+    pub(super) fn over(channel: Channel) -> Self {
+        Self { channel, of_all: false }
+    }
+
+    pub(super) fn of_all(channel: Channel) -> Self {
+        Self { channel, of_all: true }
+    }
+}
 
 impl Service<Request<Body>> for OurSide {
     type Response = <Channel as Service<Request<Body>>>::Response;
@@ -18,11 +32,13 @@ impl Service<Request<Body>> for OurSide {
     type Future = <Channel as Service<Request<Body>>>::Future;
 
     fn poll_ready(&mut self, context: &mut Context<'_>) -> Poll<Result<(), Self::Error>> {
-        self.0.poll_ready(context)
+        self.channel.poll_ready(context)
     }
 
     fn call(&mut self, mut request: Request<Body>) -> Self::Future {
-        request.headers_mut().insert(SIDE, HeaderValue::from_static(OURS));
-        self.0.call(request)
+        if !self.of_all {
+            request.headers_mut().insert(SIDE, HeaderValue::from_static(OURS));
+        }
+        self.channel.call(request)
     }
 }

@@ -25,6 +25,7 @@ pub(super) fn text(rows: &[Row], wanted: &cli::Ps, now: i64, with_heads: bool) -
             let ids: BTreeSet<_> = rows.iter().map(|row| &row.pod).collect();
             ids.into_iter().map(|id| format!("{}\n", shown(id))).collect()
         }
+        None if wanted.containers => below(as_table_of_all(rows, now, wanted.no_trunc), with_heads),
         None => below(as_table(rows, now, wanted.no_trunc), with_heads),
         Some(Shape::Form(Form::Wide)) => below(as_wide_table(rows, now), with_heads),
         Some(Shape::Form(Form::Name)) => lines(|row| format!("{}/{}", row.namespace, row.name)),
@@ -85,6 +86,32 @@ fn as_table(rows: &[Row], now: i64, in_full: bool) -> String {
         })
         .collect();
     table(["NAME", "NAMESPACE", "STATE", "IP", "IMAGE", "AGE", "POD-ID", "CONTAINER-ID"], &rows)
+}
+
+/// Pods of both kinds, of which containers' may have several.
+fn as_table_of_all(rows: &[Row], now: i64, in_full: bool) -> String {
+    let id = |id: &str| if in_full { id.to_owned() } else { short(id) };
+    let rows: Vec<_> = rows
+        .iter()
+        .map(|row| {
+            let Row { name, namespace, state, ip, image, created, pod, container, container_name, .. } = row.clone();
+            let kind = row.kind().to_owned();
+            [
+                name,
+                namespace,
+                kind,
+                container_name,
+                state.into(),
+                ip,
+                image,
+                age(created, now),
+                id(&pod),
+                id(&container),
+            ]
+        })
+        .collect();
+    let heads = ["NAME", "NAMESPACE", "KIND", "CONTAINER", "STATE", "IP", "IMAGE", "AGE", "POD-ID", "CONTAINER-ID"];
+    table(heads, &rows)
 }
 
 fn as_wide_table(rows: &[Row], now: i64) -> String {

@@ -2,7 +2,8 @@
 
 use std::collections::{BTreeMap, HashMap};
 
-use proto::cri::{Container, ContainerState, PodSandbox, PodSandboxState};
+use proto::cri::{Container, ContainerState, ImageSpec, PodSandbox, PodSandboxState};
+use proto::side::OUR_IDS;
 use serde_json::{Map, Value, json};
 
 use super::super::filter::Judged;
@@ -31,6 +32,10 @@ pub(super) struct Row {
     pub(super) labels: HashMap<String, String>,
     pub(super) handler: String,
     pub(super) attempt: u32,
+    /// Of the container in its pod.
+    pub(super) container_name: String,
+    /// And not a container of another runtime.
+    pub(super) is_vm: bool,
 }
 
 pub(super) fn rows(node: &Node, ips: &BTreeMap<String, String>) -> Vec<Row> {
@@ -48,7 +53,10 @@ pub(super) fn rows(node: &Node, ips: &BTreeMap<String, String>) -> Vec<Row> {
 fn row(sandbox: &PodSandbox, container: Option<&Container>, ips: &BTreeMap<String, String>) -> Row {
     let pod = sandbox.metadata.clone().unwrap_or_default();
     let image = container.and_then(|container| container.image.clone()).unwrap_or_default();
+    let metadata = container.and_then(|container| container.metadata.as_ref());
+    let is_vm = sandbox.id.starts_with(OUR_IDS);
     Row {
+        is_vm,
         name: pod.name,
         namespace: pod.namespace,
         state: match container {
@@ -57,7 +65,7 @@ fn row(sandbox: &PodSandbox, container: Option<&Container>, ips: &BTreeMap<Strin
         },
         exit_code: None,
         ip: ips.get(&sandbox.id).cloned().unwrap_or_default(),
-        image: image.image,
+        image: image_name(image, is_vm),
         image_id: container.map(|container| container.image_id.clone()).unwrap_or_default(),
         created: sandbox.created_at,
         newest: container.map_or(sandbox.created_at, |container| container.created_at),
@@ -66,8 +74,14 @@ fn row(sandbox: &PodSandbox, container: Option<&Container>, ips: &BTreeMap<Strin
         container: container.map(|container| container.id.clone()).unwrap_or_default(),
         labels: sandbox.labels.clone(),
         handler: sandbox.runtime_handler.clone(),
-        attempt: container.and_then(|container| container.metadata.as_ref()).map_or(0, |metadata| metadata.attempt),
+        attempt: metadata.map_or(0, |metadata| metadata.attempt),
+        container_name: metadata.map(|metadata| metadata.name.clone()).unwrap_or_default(),
     }
+}
+
+/// Of containers kubelet gives the id, and beside it the name that the pod has.
+fn image_name(image: ImageSpec, is_vm: bool) -> String {
+    if is_vm || image.user_specified_image.is_empty() { image.image } else { image.user_specified_image }
 }
 
 fn container_state(state: ContainerState) -> &'static str {
@@ -108,11 +122,16 @@ impl Row {
         phase::of(self.state, self.exit_code)
     }
 
+    pub(super) fn kind(&self) -> &'static str {
+        if self.is_vm { "vm" } else { "container" }
+    }
+
     pub(super) fn json(&self) -> Map<String, Value> {
         let Self { name, namespace, state, ip, image, created, pod, container, labels, handler, attempt, .. } = self;
         let fields = json!({
             "name": name, "namespace": namespace, "state": state, "ip": ip, "image": image, "createdAt": moment_of(*created),
-            "podId": pod, "containerId": container, "runtimeHandler": handler, "attempt": attempt, "labels": labels,
+            "podId": pod, "containerId": container, "containerName": self.container_name, "vm": self.is_vm,
+            "runtimeHandler": handler, "attempt": attempt, "labels": labels,
         });
         match fields {
             Value::Object(fields) => fields,

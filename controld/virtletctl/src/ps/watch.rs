@@ -88,6 +88,8 @@ mod tests {
             labels: Default::default(),
             handler: String::new(),
             attempt: 0,
+            container_name: "vm".into(),
+            is_vm: true,
         }
     }
 

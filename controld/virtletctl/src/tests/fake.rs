@@ -42,6 +42,8 @@ pub(crate) struct Fake {
     orphans: Vec<Orphan>,
     pods: Vec<(PodSandbox, PodSandboxConfig)>,
     machines: Vec<(Container, ContainerConfig)>,
+    /// Of a container runtime behind it: what all see but who means our side alone.
+    pub(super) behind: Vec<(PodSandbox, Container)>,
     calls: Vec<String>,
     last_words: Option<(PathBuf, &'static str)>,
     reason: String,
@@ -63,6 +65,10 @@ pub(crate) struct Fake {
     unreachable: bool,
     /// What machines end with as soon as they are started, if they do.
     pub(super) exit_code: Option<i32>,
+}
+
+fn means_ours<T>(request: &Request<T>) -> bool {
+    request.metadata().get(proto::side::SIDE).is_some()
 }
 
 /// A pod whose machine, if it runs, uses a quarter of a CPU, looked at every second.
@@ -278,10 +284,11 @@ impl RuntimeService for Handle {
         })
     }
 
-    async fn list_pod_sandbox(&self, _: Request<ListPodSandboxRequest>) -> Answer<ListPodSandboxResponse> {
+    async fn list_pod_sandbox(&self, request: Request<ListPodSandboxRequest>) -> Answer<ListPodSandboxResponse> {
         let mut state = self.state();
         state.lists += 1;
-        let items = state.pods.iter().map(|(pod, _)| pod.clone()).collect();
+        let behind = state.behind.iter().filter(|_| !means_ours(&request)).map(|(pod, _)| pod);
+        let items = state.pods.iter().map(|(pod, _)| pod).chain(behind).cloned().collect();
         Ok(Response::new(ListPodSandboxResponse { items }))
     }
 
@@ -370,8 +377,7 @@ impl RuntimeService for Handle {
     }
 
     async fn status(&self, request: Request<StatusRequest>) -> Answer<StatusResponse> {
-        let means_ours = request.metadata().get(proto::side::SIDE).is_some();
-        let node = self.state().node.clone().filter(|_| !means_ours);
+        let node = self.state().node.clone().filter(|_| !means_ours(&request));
         node.map(Response::new).ok_or_else(|| Status::unimplemented("status"))
     }
 
@@ -391,15 +397,19 @@ impl RuntimeService for Handle {
         })
     }
 
-    async fn list_containers(&self, _: Request<ListContainersRequest>) -> Answer<ListContainersResponse> {
-        let containers = self.state().machines.iter().map(|(machine, _)| machine.clone()).collect();
+    async fn list_containers(&self, request: Request<ListContainersRequest>) -> Answer<ListContainersResponse> {
+        let state = self.state();
+        let behind = state.behind.iter().filter(|_| !means_ours(&request)).map(|(_, container)| container);
+        let containers = state.machines.iter().map(|(machine, _)| machine).chain(behind).cloned().collect();
         Ok(Response::new(ListContainersResponse { containers }))
     }
 
     async fn container_status(&self, request: Request<ContainerStatusRequest>) -> Answer<ContainerStatusResponse> {
         let id = request.into_inner().container_id;
         let mut state = self.state();
-        let (machine, config) = state.machines.iter().find(|(machine, _)| machine.id == id).expect("made");
+        let Some((machine, config)) = state.machines.iter().find(|(machine, _)| machine.id == id) else {
+            return Err(Status::not_found(id));
+        };
         let dir = &state.pods.iter().find(|(pod, _)| pod.id == machine.pod_sandbox_id).expect("made").1.log_directory;
         let log_path = format!("{dir}/{}", config.log_path);
         let mut status = ContainerStatus {

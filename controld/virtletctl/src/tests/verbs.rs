@@ -4,6 +4,7 @@ use std::ffi::OsString;
 use std::time::Duration;
 
 use clap::CommandFactory as _;
+use proto::cri::{Container, ContainerMetadata, ContainerState, ImageSpec, PodSandbox, PodSandboxMetadata};
 use tonic::Status;
 
 use super::fake::{Fake, Handle, serve};
@@ -94,6 +95,33 @@ async fn a_machine_that_ended_with_an_error_has_failed() {
         assert_eq!(ok(&socket, &["get", "pods", &selector, "-o", "name"]).await, wanted, "{phase}");
     }
     assert_eq!(ok(&socket, &["get", "pod", "web", "-o", "jsonpath={.status.phase}"]).await, "Failed");
+}
+
+#[tokio::test]
+async fn containers_behind_controld_are_listed_if_they_are_asked_for() {
+    let pod = PodSandboxMetadata { name: "coredns-x1".into(), namespace: "kube-system".into(), ..Default::default() };
+    let sandbox = PodSandbox { id: "4f".repeat(32), metadata: Some(pod), state: 1, ..Default::default() };
+    let image =
+        ImageSpec { image: "sha256:ab".into(), user_specified_image: "x/coredns:1".into(), ..Default::default() };
+    let container = Container {
+        id: "5e".repeat(32),
+        pod_sandbox_id: sandbox.id.clone(),
+        metadata: Some(ContainerMetadata { name: "dns".into(), attempt: 2 }),
+        image: Some(image),
+        state: ContainerState::ContainerRunning.into(),
+        ..Default::default()
+    };
+    let mut fake = Fake::default();
+    fake.behind = vec![(sandbox, container)];
+    let (_dir, _fake, socket) = two(fake).await;
+    assert_eq!(ok(&socket, &["ps", "-o", "name"]).await, "default/web\n");
+    assert_eq!(ok(&socket, &["ps", "--containers", "-o", "name"]).await, "default/web\nkube-system/coredns-x1\n");
+    let table = ok(&socket, &["ps", "--containers", "-n", "kube-system"]).await;
+    let words: Vec<_> = table.lines().nth(1).unwrap_or_default().split_whitespace().take(7).collect();
+    assert_eq!(words, ["coredns-x1", "kube-system", "container", "dns", "Running", "-", "x/coredns:1"], "{table}");
+    let json =
+        ok(&socket, &["ps", "--containers", "coredns-x1", "-o", "jsonpath={.vm} {.containerName} {.attempt}"]).await;
+    assert_eq!(json, "false dns 2");
 }
 
 #[tokio::test]
