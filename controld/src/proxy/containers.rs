@@ -15,6 +15,7 @@ use tonic::body::Body;
 use tonic::codegen::http::Response;
 use tonic::codegen::http::request::Parts;
 use tonic::{Code, Status};
+use vmimage::digest::ImageId;
 
 use super::ask::{self, Question};
 use super::frames::{self, Read};
@@ -230,6 +231,12 @@ pub(super) async fn have(uses: &Uses, image: &str) -> bool {
     found.is_ok_and(|found| has_image(&found))
 }
 
+/// Whether this is the whole id of an image of ours, and so of no other: an id is a hash, ours of a disk, a container runtime's of how an
+/// image is configured.
+pub(super) async fn has_ours(uses: &Uses, image: &str) -> bool {
+    image.parse::<ImageId>().is_ok() && have(uses, image).await
+}
+
 /// Whether an ImageStatus says that there is one.
 pub(super) fn has_image(status: &[u8]) -> bool {
     wire::is_there(status, &[1]).unwrap_or_default()
@@ -238,7 +245,7 @@ pub(super) fn has_image(status: &[u8]) -> bool {
 /// Whether our store has an image that the default lacks. A default with one of that name has failed for another reason, in words that
 /// kubelet may read.
 async fn is_here_alone(uses: &Uses, image: &str) -> bool {
-    have(uses, image).await && matches!(there(uses, image).await, Ok(false))
+    has_ours(uses, image).await || (have(uses, image).await && matches!(there(uses, image).await, Ok(false)))
 }
 
 /// Whether the default has it.

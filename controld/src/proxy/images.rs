@@ -4,13 +4,16 @@
 //! |---|---|
 //! | `PullImage` | ours if the pod that it is for has a sandbox of ours, else the default's |
 //! | `ImageStatus` | the default's answer if it has the image, else ours |
-//! | `RemoveImage` | both remove it |
+//! | `RemoveImage` | both remove it; by an id that ours has, ours alone |
 //! | `ListImages` | both list it ([`sides`]) |
 //!
 //! A side that does not answer is not one that has nothing: kubelet pulls what it is told is not there, and what the default has once
 //! pulled is its own from then on. So ours is waited for within the deadline of common answers, the default within that of lists, and
 //! what they then have not said is an error. But when ours has said that it has no such image, what the default says is all the answer,
 //! and is waited for as if there were no other side: one that pulls may be slow, and kubelet waits for minutes.
+//!
+//! A default may also refuse what it cannot make an image's name of: to CRI-O an id that begins with `sha256:` is a short name, and an error
+//! if no registries are configured for those. kubelet collects images by their ids, so by one that ours has the default is not asked.
 //!
 //! `ImageFsInfo` is [`super::filesystems`].
 
@@ -24,7 +27,7 @@ use tonic::{Code, Status};
 use tracing::Instrument as _;
 
 use super::ask::Question;
-use super::containers::{IMAGE_STATUS, answered, has_image, inspected, there};
+use super::containers::{IMAGE_STATUS, answered, has_image, has_ours, inspected, there};
 use super::frames::{self, Read};
 use super::keys::{ImageKeys, shown};
 use super::kind::Kind;
@@ -98,7 +101,7 @@ pub(super) async fn status(uses: &Uses, parts: Parts, request: Read) -> Result<R
 pub(super) async fn remove(uses: &Uses, parts: Parts, request: Read) -> Result<Response<Body>, Status> {
     let keys = ImageKeys::read(&request.message, &[1]).map_err(wire::refused)?;
     let side = uses.keys.image(&keys);
-    if side == Some(Side::Ours) {
+    if side == Some(Side::Ours) || (side.is_none() && has_ours(uses, keys.name).await) {
         return Ok(uses.own.call(plain(parts, request.body())).await);
     }
     let is_known = async || side.is_some() || there(uses, keys.name).await.unwrap_or_default();

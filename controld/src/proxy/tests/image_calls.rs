@@ -158,3 +158,30 @@ async fn images_of_containers_are_removed_whatever_machines_do() {
     node.is_down().await;
     assert!(listed().await.is_empty(), "what was removed is in no last list");
 }
+
+/// CRI-O 1.36 takes what begins with `sha256:` for a short name, and refuses it in each call. kubelet has the id from the list of both.
+#[tokio::test]
+async fn an_image_of_ours_is_removed_by_its_id_whatever_the_default_makes_of_that() {
+    let node = Node::up().await;
+    let ours = format!("sha256:{}", "0a".repeat(32));
+    let refusal = Status::unknown(format!("short-name \"{ours}\" did not resolve to an alias"));
+    for call in ["ImageStatus", "RemoveImage", "CreateContainer"] {
+        node.default.replies(call, Reply::Failed(refusal.clone()));
+    }
+    node.own.has().images = vec![image(&ours, "disk:latest")];
+    assert_eq!(node.image(&ours).await.expect("answered").as_deref(), Some(&*ours));
+    let remove = async |id: &str| node.image_calls().remove_image(RemoveImageRequest { image: spec(id) }).await;
+    remove(&ours).await.expect("removed");
+    assert!(node.own.has().asked.contains(&format!("RemoveImage {ours}")));
+    assert!(node.default.asked("RemoveImage").is_empty());
+    // A container of it says what is wrong.
+    let config = Some(ContainerConfig { image: spec(&ours), ..Default::default() });
+    let request = CreateContainerRequest { pod_sandbox_id: "ab".into(), config, sandbox_config: None };
+    let refused = node.runtime().create_container(request).await.expect_err("no image of containers");
+    assert!(refused.code() == Code::FailedPrecondition && refused.message().contains("virtual machines"), "{refused}");
+    // What ours has not is the default's to judge, and so is what is no id.
+    for other in [format!("sha256:{}", "0b".repeat(32)), "disk:latest".into()] {
+        let refused = remove(&other).await.expect_err("refused");
+        assert!(refused.message().contains("short-name"), "{refused}");
+    }
+}
