@@ -90,3 +90,16 @@ async fn a_default_that_learns_of_events_is_asked_again() {
     node.default.start();
     assert_eq!(heard(&mut events).await, "a", "over the same stream");
 }
+
+/// CRI-O ends the stream at once, and says that all is well, unless its events are turned on. A kubelet before 1.37 that has events lists by
+/// itself every five minutes alone, so it must be let go back to listing each second: a stream held open would hide what containers do.
+#[tokio::test]
+async fn a_default_that_ends_them_at_once_has_kubelet_do_without() {
+    let node = Node::up().await;
+    node.default.replies("GetContainerEvents", Reply::Stream(vec![], Status::ok("")));
+    for asked in 1..=2 {
+        let mut events = subscribed(&node).await;
+        ends(&mut events).await;
+        assert_eq!(node.default.asked("GetContainerEvents").len(), asked, "asked once for each of kubelet's");
+    }
+}
