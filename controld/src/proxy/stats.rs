@@ -1,9 +1,9 @@
 //! Keeps file systems that kubelet cannot place from spoiling what it knows of the whole node.
 //!
-//! One `fs_id` whose mountpoint is not there, or is on a file system that kubelet has no device for, makes its `/stats/summary` an error for
-//! all pods (tried with kubelet 1.36 and 1.37), and with it metrics, HPA and eviction. So each mountpoint of a list of usage, and of
-//! `ImageFsInfo`, is looked up, of whichever side it is, and an `fs_id` that fails is cut out of its encoded message. Without one kubelet
-//! takes what is used as it is told, and knows of no capacity. All else stays as it came.
+//! One `fs_id` whose mountpoint is not there makes kubelet's `/stats/summary` an error for all pods (tried with kubelet 1.36), and with it
+//! metrics, HPA and eviction; by its source (1.37) so does one on a file system that it has no device for. So each mountpoint of a list of
+//! usage, and of `ImageFsInfo`, is looked up, of whichever side it is, and an `fs_id` that fails is cut out of its encoded message.
+//! Without one kubelet takes what is used as it is told, and knows of no capacity. All else stays as it came.
 //!
 //! A look has a thread and a deadline of its own, as one at a server that is away may never end. One that is late has failed: kubelet would
 //! wait there for as long. Until it ends there is no second look at that mountpoint, so that each takes one thread.
