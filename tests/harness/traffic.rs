@@ -29,7 +29,7 @@ pub type Place<'a> = Option<&'a Path>;
 /// Pings `to` with small packets, from `source` if that is given: an address, or a link.
 ///
 /// # Errors
-/// When one is not answered.
+/// When two of three are not answered.
 pub fn small_pings(from: Place<'_>, source: Option<&str>, to: IpAddr) -> Result<()> {
     pings_of(from, source, to, "small", 56)
 }
@@ -37,7 +37,7 @@ pub fn small_pings(from: Place<'_>, source: Option<&str>, to: IpAddr) -> Result<
 /// Pings `to` with small packets, with packets of exactly `mtu`, and with such that need fragments.
 ///
 /// # Errors
-/// When one is not answered.
+/// When two of three of a size are not answered.
 pub fn pings(from: Place<'_>, to: IpAddr, mtu: u32) -> Result<()> {
     // IP and ICMP headers
     let headers = if to.is_ipv4() { 28 } else { 48 };
@@ -50,14 +50,15 @@ pub fn pings(from: Place<'_>, to: IpAddr, mtu: u32) -> Result<()> {
 fn pings_of(from: Place<'_>, source: Option<&str>, to: IpAddr, what: &str, payload: u32) -> Result<()> {
     let source = source.map(|source| format!("-I {source}")).unwrap_or_default();
     let seconds = stretched_seconds(5);
-    let line = format!("busybox ping -c 2 -i 0.05 -W {seconds} -s {payload} {source} {to}");
+    let line = format!("busybox ping -c 3 -i 0.05 -W {seconds} -s {payload} {source} {to}");
     let mut ping = match from {
         Some(netns) => netns::command_in(netns, &line),
         None => command("busybox", line.split_whitespace().skip(1)),
     };
     let ended = finish(&mut ping, TOOL_DEADLINE)?;
-    let both = ended.code == Some(0) && ended.stdout.contains("2 packets received");
-    ensure!(both, "no {what} pings to {to}: {}{}", ended.stdout, ended.stderr);
+    // IP may lose one, and does on a machine that is busy; it does not lose every other.
+    let come = ["2 packets received", "3 packets received"].iter().any(|count| ended.stdout.contains(count));
+    ensure!(ended.code == Some(0) && come, "no {what} pings to {to}: {}{}", ended.stdout, ended.stderr);
     Ok(())
 }
 
