@@ -46,8 +46,7 @@ pub struct Client {
     runtime: RuntimeServiceClient<OurSide>,
     images: ImageServiceClient<OurSide>,
     /// As kubelet asks.
-    node: RuntimeServiceClient<Channel>,
-    channel: Channel,
+    node: RuntimeServiceClient<OurSide>,
     admin: ImageAdminClient<Channel>,
     machines: MachinesClient<Channel>,
     orphans: OrphansClient<Channel>,
@@ -77,7 +76,7 @@ impl Client {
             Err(_elapsed) => return Err(failed(io::ErrorKind::TimedOut.into())),
         };
         Ok(Self {
-            node: RuntimeServiceClient::new(channel.clone()),
+            node: runtime(OurSide::of_all(channel.clone())),
             runtime: runtime(OurSide::over(channel.clone())),
             images: ImageServiceClient::new(OurSide::over(channel.clone()))
                 .max_decoding_message_size(MAX_MESSAGE)
@@ -86,14 +85,13 @@ impl Client {
                 .max_decoding_message_size(MAX_MESSAGE)
                 .max_encoding_message_size(MAX_MESSAGE),
             machines: MachinesClient::new(channel.clone()),
-            orphans: OrphansClient::new(channel.clone()).max_decoding_message_size(MAX_MESSAGE),
-            channel,
+            orphans: OrphansClient::new(channel).max_decoding_message_size(MAX_MESSAGE),
         })
     }
 
     /// The same, whose calls of pods and containers are also about those of a container runtime behind controld.
     pub(super) fn of_all(&self) -> Self {
-        Self { runtime: runtime(OurSide::of_all(self.channel.clone())), ..self.clone() }
+        Self { runtime: self.node.clone(), ..self.clone() }
     }
 
     /// Who answers.

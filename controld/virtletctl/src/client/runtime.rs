@@ -8,7 +8,7 @@ use proto::cri::{
 };
 use tonic::Code;
 
-use super::{Client, MAX_MESSAGE, look};
+use super::{Client, look};
 use crate::error::CtlError;
 
 /// What it says of itself.
@@ -29,7 +29,7 @@ pub(crate) struct Runtime {
 impl Client {
     /// All that is asked.
     pub(crate) async fn runtime(&self) -> Result<Runtime, CtlError> {
-        let mut node = self.node.clone().max_decoding_message_size(MAX_MESSAGE);
+        let mut node = self.node.clone();
         let version = self.node_version().await?;
         let status = look("read its status", node.status(StatusRequest { verbose: false })).await?;
         let cgroup_driver = match look("read its cgroup driver", node.runtime_config(RuntimeConfigRequest {})).await {
