@@ -234,7 +234,11 @@ pub(super) async fn have(uses: &Uses, image: &str) -> bool {
 /// Whether this is the whole id of an image of ours, and so of no other: an id is a hash, ours of a disk, a container runtime's of how an
 /// image is configured.
 pub(super) async fn has_ours(uses: &Uses, image: &str) -> bool {
-    image.parse::<ImageId>().is_ok() && have(uses, image).await
+    is_id(image) && have(uses, image).await
+}
+
+fn is_id(image: &str) -> bool {
+    image.parse::<ImageId>().is_ok()
 }
 
 /// Whether an ImageStatus says that there is one.
@@ -245,7 +249,7 @@ pub(super) fn has_image(status: &[u8]) -> bool {
 /// Whether our store has an image that the default lacks. A default with one of that name has failed for another reason, in words that
 /// kubelet may read.
 async fn is_here_alone(uses: &Uses, image: &str) -> bool {
-    has_ours(uses, image).await || (have(uses, image).await && matches!(there(uses, image).await, Ok(false)))
+    have(uses, image).await && (is_id(image) || matches!(there(uses, image).await, Ok(false)))
 }
 
 /// Whether the default has it.
