@@ -76,38 +76,24 @@ fn below(table: String, with_heads: bool) -> String {
 }
 
 fn as_table(rows: &[Row], now: i64, in_full: bool) -> String {
-    let id = |id: &str| if in_full { id.to_owned() } else { short(id) };
-    let rows: Vec<_> = rows
-        .iter()
-        .map(|row| {
-            let Row { name, namespace, state, ip, image, created, pod, container, .. } = row;
-            let (name, namespace, ip, image) = (name.clone(), namespace.clone(), ip.clone(), image.clone());
-            [name, namespace, (*state).into(), ip, image, age(*created, now), id(pod), id(container)]
-        })
-        .collect();
+    let rows: Vec<_> = rows.iter().map(|row| cells(row, now, in_full)).collect();
     table(["NAME", "NAMESPACE", "STATE", "IP", "IMAGE", "AGE", "POD-ID", "CONTAINER-ID"], &rows)
+}
+
+fn cells(row: &Row, now: i64, in_full: bool) -> [String; 8] {
+    let id = |id: String| if in_full { id } else { short(&id) };
+    let Row { name, namespace, state, ip, image, created, pod, container, .. } = row.clone();
+    [name, namespace, state.into(), ip, image, age(created, now), id(pod), id(container)]
 }
 
 /// Pods of both kinds, of which containers' may have several.
 fn as_table_of_all(rows: &[Row], now: i64, in_full: bool) -> String {
-    let id = |id: &str| if in_full { id.to_owned() } else { short(id) };
     let rows: Vec<_> = rows
         .iter()
         .map(|row| {
-            let Row { name, namespace, state, ip, image, created, pod, container, container_name, .. } = row.clone();
-            let kind = row.kind().to_owned();
-            [
-                name,
-                namespace,
-                kind,
-                container_name,
-                state.into(),
-                ip,
-                image,
-                age(created, now),
-                id(&pod),
-                id(&container),
-            ]
+            let [name, namespace, state, ip, image, age, pod, container] = cells(row, now, in_full);
+            let (kind, of_pod) = (row.kind().to_owned(), row.container_name.clone());
+            [name, namespace, kind, of_pod, state, ip, image, age, pod, container]
         })
         .collect();
     let heads = ["NAME", "NAMESPACE", "KIND", "CONTAINER", "STATE", "IP", "IMAGE", "AGE", "POD-ID", "CONTAINER-ID"];
