@@ -20,6 +20,7 @@ use tests::command::sh;
 use tests::cri::{self, Cri};
 use tests::daemon::Daemon;
 use tests::node::Node;
+use tests::numbers::Numbers;
 use tests::pings::Pings;
 use tests::runner;
 use tests::wait::wait_for;
@@ -148,7 +149,7 @@ fn kill_again_and_again(
     calls: &AtomicUsize,
     lanes: &AtomicUsize,
 ) -> Result<usize> {
-    let mut numbers = Numbers(0x9e37_79b9);
+    let mut numbers = Numbers::of(0x9e37_79b9);
     let mut kills = 0;
     loop {
         let (least, most) = CALLS_BETWEEN_KILLS;
@@ -312,16 +313,4 @@ fn qemus() -> Result<Vec<String>> {
     }
     pids.sort();
     Ok(pids)
-}
-
-/// Numbers that look random and are the same in each run (xorshift32, Marsaglia 2003).
-struct Numbers(u32);
-
-impl Numbers {
-    fn below(&mut self, bound: usize) -> usize {
-        self.0 ^= self.0 << 13;
-        self.0 ^= self.0 >> 17;
-        self.0 ^= self.0 << 5;
-        self.0 as usize % bound
-    }
 }

@@ -23,6 +23,7 @@ use crate::installed;
 use crate::lanes::{Lane, Lanes};
 use crate::pace::{self, Deadline};
 use crate::report::{Report, Row};
+use crate::silence::Silence;
 use crate::slots::Slots;
 
 /// How the names of cases begin whose programs have deadlines that are not ours to set: critest gives a container a minute to
@@ -49,14 +50,16 @@ pub fn run(args: Vec<String>, cases: &'static [Case], reports: &Path) -> Conclus
     let waiting = cases.iter().filter(|case| Lane::of(case).is_some() || Kind::of(case.name).is_some()).count();
     let slots = Arc::new(Slots::of(&mut args, waiting));
     let lanes = Arc::new(Lanes::default());
+    let silence = Silence::watched();
     let trial = |case: &'static Case| {
         let (nodes, report) = (Arc::clone(&nodes), Arc::clone(&report));
-        let (slots, lanes) = (Arc::clone(&slots), Arc::clone(&lanes));
+        let (slots, lanes, silence) = (Arc::clone(&slots), Arc::clone(&lanes), silence.clone());
         Trial::test(case.name, move || {
             let lane = Lane::of(case);
             let _turn = lane.map(|lane| lanes.turn(lane));
             let _room = Kind::of(case.name).and_then(|kind| nodes.enter(kind));
             let _slot = if lane.is_some() { slots.take_at_once() } else { slots.take() };
+            let _running = silence.run(case.name);
             let begun = Instant::now();
             let Ran { outcome, cost } = match Kind::of(case.name) {
                 Some(kind) => nodes.run(kind, case),

@@ -14,6 +14,7 @@ use tests::image_server::Fault;
 use tests::kubelet::Kubelet;
 use tests::libvirt::domains;
 use tests::node::BOOT_DEADLINE;
+use tests::numbers::Numbers;
 use tests::wait::{wait_for, wait_until};
 use tests::world::World;
 
@@ -32,7 +33,7 @@ pub(super) const CASES: &[Case] =
 
 fn killed(bed: &Bed) -> Result<()> {
     let seed = u64::try_from(SystemTime::now().duration_since(UNIX_EPOCH)?.as_nanos() & u128::from(u64::MAX))?;
-    killed_by(bed, Numbers(seed | 1)).with_context(|| format!("with seed {seed:#x}"))
+    killed_by(bed, Numbers::of(seed)).with_context(|| format!("with seed {seed:#x}"))
 }
 
 fn killed_by(bed: &Bed, mut numbers: Numbers) -> Result<()> {
@@ -132,16 +133,4 @@ fn of_the_node(thing: &str) -> bool {
 
 fn mounts() -> Result<usize> {
     Ok(fs::read_to_string("/proc/mounts")?.lines().count())
-}
-
-/// Numbers that look random (xorshift64, Marsaglia 2003), from a seed that is not 0.
-struct Numbers(u64);
-
-impl Numbers {
-    fn below(&mut self, bound: usize) -> usize {
-        self.0 ^= self.0 << 13;
-        self.0 ^= self.0 >> 7;
-        self.0 ^= self.0 << 17;
-        usize::try_from(self.0 % bound as u64).unwrap_or_default()
-    }
 }
