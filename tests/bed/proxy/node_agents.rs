@@ -53,6 +53,12 @@ pub(super) fn start(bed: &Bed, both: &Both, cluster: &Cluster, plane: &mut Contr
     Ok(())
 }
 
+/// Both are as they were started.
+pub(super) fn stand(plane: &mut Controllers) -> Result<()> {
+    runs(plane, "kube-proxy")?;
+    runs(plane, "cni-agent")
+}
+
 /// Takes both away.
 pub(super) fn remove(plane: &mut Controllers) -> Result<()> {
     plane.kubectl(&["-n", NAMESPACE, "delete", "daemonset", "--all", "--wait=false"]).map(drop)
