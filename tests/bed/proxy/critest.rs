@@ -43,16 +43,16 @@ const ALONE: &[&str] = &["NRI"];
 const LEFT_OUT: &[(&str, &str)] = &[
     ("AppArmor", "a cell has no profiles of its own"),
     ("Image Manager public image with digest", "the digest is that of somebody else's image"),
-    (
-        "NRI plugin synchronization should receive information about all containers without the race",
-        "containerd has that race: critest finds a discrepancy or not, as it comes",
-    ),
     ("Security Context NoNewPrivs", "its image is a program with a set-user-ID bit that is somebody else's"),
     (
         "Security Context bucket runtime should support MaskedPaths",
         "Debian's busybox finds `ls` in itself, and does not look for the file that is masked",
     ),
 ];
+
+/// How critest begins when it leaves a spec out since containerd told a plugin of NRI that came late of some containers only. That is a
+/// race of containerd, which it wins or loses, whoever asks.
+const RACE: &str = "spec discrepancy: containerd los";
 
 /// Names without their registries, and what is in them beside busybox. Each name is an image of its own, but for those of one mark.
 const IMAGES: &[(&str, &str, Holds)] = &[
@@ -143,13 +143,18 @@ fn compared(all: &[String], alone: &BTreeMap<&String, &Outcome>, behind: &BTreeM
             continue;
         }
         match (alone.get(spec), behind.get(spec)) {
-            (Some(one), Some(other)) if one == other && (one.passed() || one.skipped()) => {}
+            (Some(one), Some(other)) if alike(one, other) && (one.passed() || one.skipped()) => {}
             (one, other) => wrong.push(format!("{spec}: alone {one:?}, behind controld {other:?}")),
         }
     }
     ensure!(wrong.is_empty(), "{}", wrong.join("\n"));
     ensure!(LEFT_OUT.iter().all(|(begins, _)| all.iter().any(|spec| spec.contains(begins))), "left out for nothing");
     Ok(())
+}
+
+fn alike(one: &Outcome, other: &Outcome) -> bool {
+    let passed_or_raced = |outcome: &Outcome| outcome.passed() || outcome.skipped() && outcome.said.starts_with(RACE);
+    one == other || passed_or_raced(one) && passed_or_raced(other)
 }
 
 fn push(bed: &Bed, registry: &Registry) -> Result<()> {
