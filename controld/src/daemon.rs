@@ -27,10 +27,12 @@ use common::KeyedMutex;
 use common::log::journal::Journal;
 use common::log::{self, Look};
 use common::off_reactor;
+use sd_notify::NotifyState;
 use tokio::sync::broadcast::Receiver;
 use tokio::sync::broadcast::error::RecvError;
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
+use tokio_util::task::AbortOnDropHandle;
 use tonic::service::Routes;
 
 use self::node::Node;
@@ -54,6 +56,9 @@ const STATE_MODE: u32 = 0o711;
 const FLUSH_DEADLINE: Duration = Duration::from_secs(5);
 /// How long the collector of traces may take meanwhile for the last spans.
 const SPANS_DEADLINE: Duration = Duration::from_secs(3);
+/// How long systemd, and so kubelet, waits for a first connection to the runtime that we are in front of: kubelet ends if what it asks
+/// first is refused.
+const RUNTIME_DEADLINE: Duration = Duration::from_secs(5);
 /// How long after a step of a start that failed it is tried again, on a node whose containers go through us.
 const STEP_AGAIN: Duration = Duration::from_secs(30);
 
@@ -96,16 +101,21 @@ pub async fn run(config: Config, version: &'static str, shutdown: impl Future<Ou
     // Ends with us, should the start fail.
     let mut serving = JoinSet::new();
     let told = stop.clone().cancelled_owned();
-    match &proxy {
+    let _telling = match &proxy {
         Some(proxy) => {
-            serving.spawn(api::serve(listener, proxy.front(), calls.clone(), told, deadline));
+            let front = proxy.front();
+            serving.spawn(api::serve(listener, front.clone(), calls.clone(), told, deadline));
             // kubelet comes after us, and its containers need nothing of the start.
-            ready();
+            Some(AbortOnDropHandle::new(tokio::spawn(async move {
+                let _ = tokio::time::timeout(RUNTIME_DEADLINE, front.reaches_runtime()).await;
+                notify(&[NotifyState::Ready]);
+            })))
         }
         None => {
             serving.spawn(api::serve(listener, door, calls.clone(), told, deadline));
+            None
         }
-    }
+    };
     tracing::info!(socket = %socket.display(), "listening");
     let mut shutdown = pin!(shutdown);
     let started = tokio::select! {
@@ -129,7 +139,10 @@ pub async fn run(config: Config, version: &'static str, shutdown: impl Future<Ou
     }
     opener.open(services);
     tracing::info!(socket = %socket.display(), "serving");
-    ready();
+    notify(&[NotifyState::Status("")]);
+    if proxy.is_none() {
+        notify(&[NotifyState::Ready]);
+    }
     let served = tokio::select! {
         // Without being told to.
         served = serving.join_next() => served,
@@ -251,16 +264,16 @@ impl Step<'_> {
             );
             self.opener.waits_for(format!("a step that failed and is tried again every {again_s} s: {error:#}"));
             // For `systemctl status`.
-            let _ = sd_notify::notify(&[sd_notify::NotifyState::Status(&format!("VMs are not served yet: {error:#}"))]);
+            notify(&[NotifyState::Status(&format!("VMs are not served yet: {error:#}"))]);
             tokio::time::sleep(again).await;
         }
     }
 }
 
-/// Tells systemd, if it started us, that we are there.
-fn ready() {
+/// Tells systemd, if it started us.
+fn notify(states: &[NotifyState<'_>]) {
     // Only with systemd is there somebody to tell.
-    let _ = sd_notify::notify(&[sd_notify::NotifyState::Ready, sd_notify::NotifyState::Status("")]);
+    let _ = sd_notify::notify(states);
 }
 
 /// Where the records are.

@@ -145,6 +145,13 @@ impl Proxy {
     }
 }
 
+impl Front {
+    /// Waits until the runtime can be asked.
+    pub async fn reaches_runtime(&self) {
+        self.0.backend.back().await;
+    }
+}
+
 impl Greeted for Front {
     fn connected(&self, version: Bytes) {
         self.0.lists.connected();

@@ -98,7 +98,7 @@ impl Node {
     }
 
     async fn is_up(&self) {
-        tokio::time::timeout(LONG, self.front.0.backend.back()).await.expect("connected");
+        tokio::time::timeout(LONG, self.front.reaches_runtime()).await.expect("connected");
     }
 
     async fn is_down(&self) {

@@ -58,3 +58,17 @@ async fn what_a_default_says_in_place_of_its_version_is_cut() {
     until(|| why().contains("because")).await;
     assert!(why().len() <= 256, "{}", why());
 }
+
+/// systemd starts kubelet once it is.
+#[tokio::test]
+async fn a_default_is_reached_once_it_answers() {
+    let node = Node::new();
+    let reached = tokio::spawn({
+        let front = node.front.clone();
+        async move { front.reaches_runtime().await }
+    });
+    until(|| node.front.0.backend.away().is_some_and(|away| away.why.contains("no such socket"))).await;
+    assert!(!reached.is_finished(), "nobody is there");
+    node.default.start();
+    tokio::time::timeout(LONG, reached).await.expect("in time").expect("reached");
+}
