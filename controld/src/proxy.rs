@@ -66,7 +66,7 @@ use self::keys::Keys;
 use self::kind::Kind;
 use self::lists::{Lists, Wanted};
 use self::metrics::Metrics;
-use self::own::Own;
+use self::own::{Deadlines, Own};
 use self::saved::Saved;
 use self::side::Side;
 use self::uses::{State, Uses, plain};
@@ -102,7 +102,7 @@ impl Proxy {
         let endpoint = config.proxy.runtime_endpoint.as_ref()?;
         let metrics = Metrics::default();
         let backend = Backend::new(endpoint.path().to_owned(), us, config.proxy.list_deadline, metrics.clone());
-        let own = Own::new(door.clone(), deadline);
+        let own = Own::new(door.clone(), Deadlines { most: deadline, lists: config.proxy.list_deadline });
         let uses = Uses {
             lists: Lists::new(backend.clone(), own.clone(), metrics.clone()),
             keys: Keys::new(config),

@@ -19,6 +19,7 @@ mod away;
 mod cluster;
 mod critest;
 mod filesystems;
+mod image_collection;
 mod keys;
 mod node_agents;
 mod pods;
@@ -32,10 +33,19 @@ const POD_DEADLINE: Duration = Duration::from_secs(120);
 const TARGET: &str = "kubernetes.io/target-runtime";
 
 pub(crate) fn cases() -> impl Iterator<Item = Case> {
-    [keys::CASES, pods::CASES, cluster::CASES, away::CASES, restarts::CASES, critest::CASES, filesystems::CASES]
-        .into_iter()
-        .flatten()
-        .copied()
+    [
+        keys::CASES,
+        pods::CASES,
+        cluster::CASES,
+        away::CASES,
+        restarts::CASES,
+        critest::CASES,
+        filesystems::CASES,
+        image_collection::CASES,
+    ]
+    .into_iter()
+    .flatten()
+    .copied()
 }
 
 /// A node with both.

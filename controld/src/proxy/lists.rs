@@ -195,10 +195,8 @@ impl Lists {
     }
 
     async fn of_own(&self, wanted: &Wanted) -> Result<Bytes, Status> {
-        // The default's part is waited for as long.
-        let deadline = self.0.backend.deadline();
         let question = Question::new(wanted.kind.path(), wanted.message.clone());
-        let listed = match self.0.own.ask_within(deadline, question).await {
+        let listed = match self.0.own.ask_for_list(question).await {
             Err(status) if !wanted.kind.is_kept() => return Ok(self.left_out(wanted.kind, Side::Ours, &status)),
             listed => listed?,
         };

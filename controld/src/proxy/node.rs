@@ -150,8 +150,8 @@ fn learn(uses: &Uses, answer: Bytes, verbose: bool) -> Result<Bytes, Status> {
 pub(super) async fn status(uses: &Arc<Uses>, parts: &Parts, request: Read) -> Result<Response<Body>, Status> {
     let verbose = StatusRequest::decode(request.message.clone()).is_ok_and(|request| request.verbose);
     let question = Question::of(parts, request.message.clone(), false);
-    // Ours asks libvirt and tapmanager, and is waited for as long as the default's.
-    let own = uses.own.ask_within(uses.backend.deadline(), Question::new(STATUS, request.message));
+    // Asks libvirt and tapmanager.
+    let own = uses.own.ask_for_list(Question::new(STATUS, request.message));
     let theirs = async {
         if !verbose {
             return ask_status(uses, question).await;

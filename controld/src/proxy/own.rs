@@ -19,22 +19,29 @@ use tracing::Instrument as _;
 use super::ask::{self, Question};
 use crate::api::door::Door;
 
-/// How long the other side's part of an answer waits for ours, which is from memory but for a few. Lists and Status, which ask libvirt and
-/// tapmanager, wait for both sides alike.
+/// How long the other side's part of an answer waits for ours, which is from memory but for a few.
 pub(super) const DEADLINE: Duration = Duration::from_secs(1);
 
 /// Our services. Clones share them.
 #[derive(Debug, Clone)]
 pub(super) struct Own {
     door: Door,
-    /// Of our part of an answer.
-    deadline: Duration,
+    deadlines: Deadlines,
+}
+
+/// Of our part of an answer.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Deadlines {
+    /// Of most: [`DEADLINE`].
+    pub(super) most: Duration,
+    /// Of lists and Status, for which libvirt and tapmanager are asked.
+    pub(super) lists: Duration,
 }
 
 impl Own {
-    /// What is behind `door`. Our part of an answer has `deadline`.
-    pub(super) fn new(door: Door, deadline: Duration) -> Self {
-        Self { door, deadline }
+    /// What is behind `door`.
+    pub(super) fn new(door: Door, deadlines: Deadlines) -> Self {
+        Self { door, deadlines }
     }
 
     /// For what is a stream.
@@ -50,11 +57,15 @@ impl Own {
 
     /// Our part of an answer, encoded.
     pub(super) async fn ask(&self, question: Question) -> Result<Bytes, Status> {
-        self.ask_within(self.deadline, question).await
+        self.ask_within(self.deadlines.most, question).await
     }
 
-    /// [`Self::ask`] with another deadline.
-    pub(super) async fn ask_within(&self, deadline: Duration, question: Question) -> Result<Bytes, Status> {
+    /// [`Self::ask`] for a list or Status.
+    pub(super) async fn ask_for_list(&self, question: Question) -> Result<Bytes, Status> {
+        self.ask_within(self.deadlines.lists, question).await
+    }
+
+    async fn ask_within(&self, deadline: Duration, question: Question) -> Result<Bytes, Status> {
         let call = question.call();
         let asked = ask::one(self.door.clone(), question).in_current_span();
         match timeout(deadline, AbortOnDropHandle::new(tokio::spawn(asked))).await {

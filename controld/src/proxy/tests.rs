@@ -8,6 +8,7 @@ mod image_calls;
 mod keeper;
 mod lists;
 mod own;
+mod passing;
 mod pods;
 mod silence;
 mod statuses;

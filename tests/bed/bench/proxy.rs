@@ -12,11 +12,14 @@ use proto::cri::{
     ListPodSandboxRequest,
 };
 use proto::side::{OURS, SIDE};
+use serde_json::json;
 use tests::case::Bed;
 use tests::cni::{self, Network};
+use tests::command::sh;
 use tests::containerd::{Containerd, Release, archive_of};
 use tests::cri::Cri;
 use tests::node::Node;
+use tests::peers::registry::Registry;
 use tonic::Request;
 use tonic::metadata::MetadataValue;
 
@@ -38,6 +41,9 @@ const LISTS: usize = 41;
 const SANDBOXES: u32 = 300;
 /// Bytes that a command prints, as much as a client takes.
 const PRINTED: usize = 8 << 20;
+/// Of an image that is pulled, random.
+const PULLED: u32 = 64 << 20;
+const PULLED_NAME: &str = "registry.example/pulled:1";
 /// What lists of both may take in controld, in KiB.
 const CACHED: f64 = 4e6 / 1024.0;
 
@@ -58,6 +64,12 @@ pub(super) fn rows(bed: &Bed, node: &mut Node) -> Result<Vec<Row>> {
     let endpoint = containerd.socket().display();
     fs::write(CONFIG, format!("{config}\n[proxy]\nruntime_endpoint = 'unix://{endpoint}'\n"))?;
     restart(node)?;
+    let registry = Registry::start(bed)?;
+    let [dir, layer] = ["pulled", "pulled.tar"].map(|name| bed.dir.join(name));
+    let (dir, tar) = (dir.display(), layer.display());
+    sh(&format!("mkdir {dir} && head -c {PULLED} /dev/urandom >{dir}/data && tar -C {dir} -cf {tar} data"))?;
+    registry.push_container("pulled:1", &layer, &json!({}))?;
+    containerd.pull_from(&registry.host)?;
     let measured = measured(node, &containerd);
     fs::write(CONFIG, config)?;
     restart(node)?;
@@ -74,7 +86,9 @@ fn restart(node: &mut Node) -> Result<()> {
 
 fn measured(node: &Node, containerd: &Containerd) -> Result<Vec<Row>> {
     let sandbox = containerd.cri.run_sandbox(&node.pod("forwarded")?)?;
-    let container = started(node, containerd, &sandbox)?;
+    let pod = node.pod("forwarded")?;
+    let container = containerd.cri.create(&sandbox, &waiting(), &pod)?;
+    containerd.cri.start(&container)?;
     let account = account("proxy", &[node.controld.pid()?, containerd.daemon.pid()?])?;
     let both = Both { node, containerd, account, container };
     let mut rows = both.calls()?;
@@ -87,16 +101,13 @@ fn measured(node: &Node, containerd: &Containerd) -> Result<Vec<Row>> {
 }
 
 /// A container that waits.
-fn started(node: &Node, containerd: &Containerd, sandbox: &str) -> Result<String> {
-    let config = ContainerConfig {
+fn waiting() -> ContainerConfig {
+    ContainerConfig {
         metadata: Some(ContainerMetadata { name: "c".into(), attempt: 0 }),
         image: Some(ImageSpec { image: IMAGE.into(), ..ImageSpec::default() }),
         command: ["/bin/sleep", "1000000"].map(String::from).into(),
         ..ContainerConfig::default()
-    };
-    let container = containerd.cri.create(sandbox, &config, &node.pod("forwarded")?)?;
-    containerd.cri.start(&container)?;
-    Ok(container)
+    }
 }
 
 impl Both<'_> {
@@ -106,7 +117,7 @@ impl Both<'_> {
 
     /// What is passed on, and a sandbox of ours.
     fn calls(&self) -> Result<Vec<Row>> {
-        let [mut statuses, mut processors, mut outputs, mut sandboxes] = [const { Vec::new() }; 4];
+        let [mut statuses, mut processors, mut outputs, mut sandboxes, mut pulls] = [const { Vec::new() }; 5];
         for pair in 0..PAIRS {
             let [ours, direct] = self.sides().map(|cri| self.cost(|| self.status(cri)));
             let (ours, direct) = (ours?, direct?);
@@ -114,6 +125,8 @@ impl Both<'_> {
             processors.push(Pair { ours: ours.1, baseline: direct.1 });
             let [ours, direct] = self.sides().map(|cri| timed(|| self.printed(cri)));
             outputs.push(Pair { ours: ours?.0, baseline: direct?.0 });
+            let [ours, direct] = self.sides().map(|cri| self.pulled(cri));
+            pulls.push(Pair { ours: ours?, baseline: direct? });
             sandboxes.push(Pair { ours: self.sandbox(pair, false)?, baseline: self.sandbox(pair, true)? });
         }
         let row = |name, target, pairs| Row { name, unit: "us", target: Some(target), pairs };
@@ -121,6 +134,7 @@ impl Both<'_> {
             row("ContainerStatus of containerd's / asked itself", 1.3, statuses),
             row("processor time of it / asked itself", 1.5, processors),
             row("ExecSync of 8 MiB of containerd's / asked itself", 1.02, outputs),
+            row("PullImage of 64 MiB of containerd's / asked itself", 1.02, pulls),
             row("RunPodSandbox of a VM, by its key / said to be ours", 1.1, sandboxes),
         ])
     }
@@ -149,6 +163,13 @@ impl Both<'_> {
         Ok(())
     }
 
+    /// Microseconds of a pull, of which nothing is left.
+    fn pulled(&self, cri: &Cri) -> Result<f64> {
+        let (took, _id) = timed(|| cri.pull(PULLED_NAME))?;
+        self.containerd.cri.remove_image(PULLED_NAME)?;
+        Ok(took)
+    }
+
     /// Microseconds of a sandbox of ours, which its handler tells or the call says.
     fn sandbox(&self, number: usize, said: bool) -> Result<f64> {
         let pod = self.node.pod(&format!("{}-{number}", if said { "said" } else { "keyed" }))?;
@@ -171,6 +192,8 @@ impl Both<'_> {
         };
         let ours = run(&self.node.cri, "ours", HANDLER)?;
         let theirs = run(&self.containerd.cri, "theirs", "")?;
+        // Created alone: what a list says of it is the same.
+        at_once(&theirs, |id| Ok(self.containerd.cri.create(id, &waiting(), &self.node.pod("theirs")?)?))?;
         let alone = self.grown(before)?;
         let [mut sandboxes, mut containers] = [const { Vec::new() }; 2];
         for _pair in 0..PAIRS {
@@ -188,7 +211,12 @@ impl Both<'_> {
         at_once(&theirs, |id| Ok(self.containerd.cri.remove_sandbox(id)?))?;
         Ok(vec![
             Row { name: "ListPodSandbox of 300 + 300 / both alone", unit: "us", target: Some(1.1), pairs: sandboxes },
-            Row { name: "ListContainers beside them / both alone", unit: "us", target: Some(1.1), pairs: containers },
+            Row {
+                name: "ListContainers of 300 of containerd's / both alone",
+                unit: "us",
+                target: Some(1.1),
+                pairs: containers,
+            },
             Row { name: "PSS of their last good lists / 4 MB", unit: "KiB", target: Some(1.0), pairs: vec![cached] },
         ])
     }

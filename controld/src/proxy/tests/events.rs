@@ -103,3 +103,25 @@ async fn a_default_that_ends_them_at_once_has_kubelet_do_without() {
         assert_eq!(node.default.asked("GetContainerEvents").len(), asked, "asked once for each of kubelet's");
     }
 }
+
+/// A client that does not read has as many events as the queue, and the one end.
+#[tokio::test]
+async fn a_full_queue_ends_them() {
+    let node = Node::up().await;
+    let sent = Arc::new(std::sync::atomic::AtomicUsize::new(0));
+    node.default.replies("GetContainerEvents", Reply::Flood(16, sent.clone()));
+    let question = Question::new("/runtime.v1.RuntimeService/GetContainerEvents", Bytes::new());
+    let mut events = ask::stream(node.front.clone(), question).await.expect("a stream");
+    // Held by the flood, too.
+    until(|| Arc::strong_count(&sent) > 2).await;
+    until(|| Arc::strong_count(&sent) == 2).await;
+    let mut read = 0;
+    let end = loop {
+        match tokio::time::timeout(LONG, events.message()).await.expect("in time") {
+            Ok(event) => read += event.map(|_| 1).expect("no end without a status"),
+            Err(end) => break end,
+        }
+    };
+    assert!(read >= 10_000 && end.code() == Code::Unavailable, "{read} and then {end}");
+    assert!(end.message().contains("the client does not read them"), "{end}");
+}

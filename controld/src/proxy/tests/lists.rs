@@ -63,7 +63,7 @@ async fn that_the_default_has_no_such_usage_is_passed_on() {
 
 /// Ours is of libvirt, and not from memory.
 #[tokio::test]
-async fn usage_of_ours_is_waited_for_as_long_as_that_of_the_default() {
+async fn usage_of_ours_has_the_deadline_of_lists() {
     let dir = tempfile::tempdir().expect("a directory");
     let (default, own, (door, opener)) = (Fake::new(dir.path().join("x.sock")), OwnSide::default(), door::shut("1"));
     opener.open(own.routes());

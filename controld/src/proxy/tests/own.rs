@@ -104,6 +104,15 @@ impl RuntimeService for OwnSide {
         Ok(Response::new(RunPodSandboxResponse { pod_sandbox_id: "vm01".into() }))
     }
 
+    async fn update_runtime_config(
+        &self,
+        request: Request<UpdateRuntimeConfigRequest>,
+    ) -> Answer<UpdateRuntimeConfigResponse> {
+        let network = request.into_inner().runtime_config.and_then(|config| config.network_config);
+        self.note("UpdateRuntimeConfig", &network.unwrap_or_default().pod_cidr);
+        Ok(Response::new(UpdateRuntimeConfigResponse {}))
+    }
+
     async fn pod_sandbox_status(&self, request: Request<PodSandboxStatusRequest>) -> Answer<PodSandboxStatusResponse> {
         self.note("PodSandboxStatus", &request.into_inner().pod_sandbox_id);
         Ok(Response::new(PodSandboxStatusResponse::default()))

@@ -4,7 +4,7 @@ use super::*;
 
 /// Ours asks libvirt and tapmanager.
 #[tokio::test]
-async fn our_part_is_waited_for_as_long_as_that_of_the_default() {
+async fn our_part_has_the_deadline_of_lists() {
     let node = Node::hasty_with_ours().await;
     node.own.has().hangs = true;
     let mut runtime = node.runtime();
