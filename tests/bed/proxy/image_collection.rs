@@ -94,10 +94,10 @@ fn listed(cri: &Cri) -> Result<Vec<String>> {
     Ok(images.into_iter().map(|image| image.id).collect())
 }
 
-/// The id of the image one of whose names ends so.
+/// The id of the image one of whose names has this in it.
 fn named(cri: &Cri, name: &str) -> Result<String> {
     let request = ListImagesRequest::default();
     let images = cri.image_call(|mut client| async move { client.list_images(request).await })?.images;
-    let found = images.iter().find(|image| image.repo_tags.iter().any(|tag| tag.ends_with(name)));
+    let found = images.iter().find(|image| image.repo_tags.iter().any(|tag| tag.contains(name)));
     found.map(|image| image.id.clone()).ok_or_else(|| anyhow::anyhow!("no `{name}` among {images:?}"))
 }
