@@ -6,8 +6,9 @@
 //! reads user-data or ssh keys in an error or a log.
 
 mod bandwidth;
+mod description;
 mod emptydir;
-mod keys;
+pub mod keys;
 mod meta_data;
 mod networks;
 mod policy;
@@ -24,6 +25,7 @@ use proto::tap::{Bandwidth, DataPath, DataPathError, NetworkAsk};
 use serde_json::{Map, Value};
 use uuid::Uuid;
 
+use self::description::NotDescription;
 pub use self::emptydir::EmptyDirDisk;
 pub use self::keys::IMAGE_HANDLER;
 pub use self::policy::AnnotationPolicy;
@@ -182,6 +184,8 @@ pub(super) enum Problem {
     LongKey { line: usize, limit: usize },
     #[error("has {count} keys, the limit is {limit}")]
     ManyKeys { count: usize, limit: usize },
+    #[error("{}", .0)]
+    NotDescription(NotDescription),
 }
 
 // === impl AnnotationErrors ===
@@ -233,6 +237,7 @@ impl PodAnnotations {
             network_config: network_config(&mut reader),
             bandwidth: bandwidth::of(all, &mut reader),
         };
+        description::refuse(all, &mut reader);
         reader.finish(parsed)
     }
 

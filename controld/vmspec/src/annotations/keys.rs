@@ -1,31 +1,31 @@
 //! Every annotation that this program knows, and what becomes of it.
 
 /// `VirtletVCPUCount`.
-pub(super) const VCPU_COUNT: &str = "VirtletVCPUCount";
+pub const VCPU_COUNT: &str = "VirtletVCPUCount";
 /// `VirtletDiskDriver`.
-pub(super) const DISK_DRIVER: &str = "VirtletDiskDriver";
+pub const DISK_DRIVER: &str = "VirtletDiskDriver";
 /// `VirtletCPUModel`.
-pub(super) const CPU_MODEL: &str = "VirtletCPUModel";
+pub const CPU_MODEL: &str = "VirtletCPUModel";
 /// `VirtletLibvirtCPUSetting`.
 pub(super) const CPU_SETTING: &str = "VirtletLibvirtCPUSetting";
 /// `VirtletRootVolumeSize`.
 pub(super) const ROOT_VOLUME_SIZE: &str = "VirtletRootVolumeSize";
 /// `VirtletSystemUUID`.
-pub(super) const SYSTEM_UUID: &str = "VirtletSystemUUID";
+pub const SYSTEM_UUID: &str = "VirtletSystemUUID";
 /// `VirtletCloudInitMetaData`.
 pub(super) const META_DATA: &str = "VirtletCloudInitMetaData";
 /// `VirtletCloudInitUserData`.
-pub(super) const USER_DATA: &str = "VirtletCloudInitUserData";
+pub const USER_DATA: &str = "VirtletCloudInitUserData";
 /// `VirtletCloudInitUserDataScript`.
 pub(super) const SCRIPT: &str = "VirtletCloudInitUserDataScript";
 /// `VirtletCloudInitImageType`.
-pub(super) const SEED_TYPE: &str = "VirtletCloudInitImageType";
+pub const SEED_TYPE: &str = "VirtletCloudInitImageType";
 /// `VirtletCloudInitUserDataOverwrite`.
 pub(super) const OVERWRITE: &str = "VirtletCloudInitUserDataOverwrite";
 /// `VirtletCloudInitUserDataSource`.
-pub(super) const SOURCE: &str = "VirtletCloudInitUserDataSource";
+pub const SOURCE: &str = "VirtletCloudInitUserDataSource";
 /// `VirtletCloudInitUserDataSourceKey`.
-pub(super) const SOURCE_KEY: &str = "VirtletCloudInitUserDataSourceKey";
+pub const SOURCE_KEY: &str = "VirtletCloudInitUserDataSourceKey";
 /// `VirtletCloudInitUserDataSourceEncoding`.
 pub(super) const SOURCE_ENCODING: &str = "VirtletCloudInitUserDataSourceEncoding";
 /// `VirtletSSHKeySource`.
@@ -35,7 +35,7 @@ pub(super) const FILES_SOURCE: &str = "VirtletFilesFromDataSource";
 /// How the guest comes by ConfigMaps, Secrets and the like.
 pub(super) const CONFIG_DELIVERY: &str = "virtlet.cloud/config-delivery";
 /// `VirtletSSHKeys`.
-pub(super) const SSH_KEYS: &str = "VirtletSSHKeys";
+pub const SSH_KEYS: &str = "VirtletSSHKeys";
 /// `VirtletForceDHCPNetworkConfig`.
 pub(super) const FORCE_DHCP: &str = "VirtletForceDHCPNetworkConfig";
 /// How the guest comes by its addresses.
@@ -57,10 +57,10 @@ pub(super) const RUN_COMMAND: &str = "virtlet.cloud/run-command";
 pub(super) const SHARED_FS: &str = "virtlet.cloud/shared-fs";
 
 /// EmptyDirs that the guest has as disks.
-pub(super) const EMPTYDIR_DISKS: &str = "virtlet.cloud/emptydir-disks";
+pub const EMPTYDIR_DISKS: &str = "virtlet.cloud/emptydir-disks";
 
 /// What a block volume at `/` is.
-pub(super) const ROOT_DEVICE: &str = "virtlet.cloud/root-device";
+pub const ROOT_DEVICE: &str = "virtlet.cloud/root-device";
 
 /// Whether the root disk is the pod's or one of each container.
 pub(super) const ROOT_LIFETIME: &str = "virtlet.cloud/root-lifetime";
@@ -68,7 +68,7 @@ pub(super) const ROOT_LIFETIME: &str = "virtlet.cloud/root-lifetime";
 pub(super) const CHOWN_9P: &str = "VirtletChown9pfsMounts";
 
 /// Virtual CPUs that a running machine can be given.
-pub(super) const MAX_VCPUS: &str = "virtlet.cloud/max-vcpus";
+pub const MAX_VCPUS: &str = "virtlet.cloud/max-vcpus";
 /// Memory that a running guest can be given.
 pub(super) const MAX_MEMORY: &str = "virtlet.cloud/max-memory";
 

@@ -155,6 +155,9 @@ fn each_rule_has_its_text() {
         &[("VirtletUnknown", "")],
         &[("virtlet.cloud/user-data", "secret")],
         &[("Virtlet\n\x1b[2Jx", "")],
+        &[("virtlet.k8s/vm", r#"{"v":1,"machine":"secret","startPaused":true}"#)],
+        &[("virtlet.k8s/vm", r#"{"v":2,"a":"secret"}"#)],
+        &[("virtlet.k8s/vm", "secret")],
     ] {
         let line = refusal(pairs);
         assert!(!line.contains("secret") || line.contains("secret/"), "{line}");

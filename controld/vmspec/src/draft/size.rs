@@ -87,6 +87,26 @@ pub(super) fn memory(
     Ok(Memory { boot: memory, max: max_memory })
 }
 
+/// The memory limit with which a guest has `guest` bytes, under KVM with the node's own formula, in a pod that has `overhead` beside its
+/// limits; and the guest's memory as it then is, which is a multiple of what memory is given in.
+#[must_use]
+pub fn limit_of(guest: u64, vcpus: u16, disks: usize, overhead: u64) -> (u64, u64) {
+    let guest = guest.div_ceil(GRAIN).saturating_mul(GRAIN);
+    let all = guest.saturating_add(beside(guest, vcpus, disks)).saturating_sub(overhead);
+    (guest, all.max(guest).div_ceil(MIB).saturating_mul(MIB))
+}
+
+/// The memory limit of a guest with `guest` bytes in huge pages: what QEMU takes beside them.
+#[must_use]
+pub fn limit_beside(guest: u64, vcpus: u16, disks: usize) -> u64 {
+    beside(guest, vcpus, disks).div_ceil(MIB).saturating_mul(MIB)
+}
+
+fn beside(guest: u64, vcpus: u16, disks: usize) -> u64 {
+    let parts = Parts { disks, on_pci: disks, ..Parts::default() };
+    QemuPart::of(vcpus, parts, Accelerator::Kvm, &MachineConfig::default()).beside(guest)
+}
+
 fn below(what: &str, max: u64, boots: &str) -> Error {
     let what = format!("annotation virtlet.cloud/max-{what}: {max} is below what the machine boots with, {boots}");
     Error::new(Kind::Invalid, what)
