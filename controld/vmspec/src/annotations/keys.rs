@@ -63,7 +63,7 @@ pub const EMPTYDIR_DISKS: &str = "virtlet.cloud/emptydir-disks";
 pub const ROOT_DEVICE: &str = "virtlet.cloud/root-device";
 
 /// Whether the root disk is the pod's or one of each container.
-pub(super) const ROOT_LIFETIME: &str = "virtlet.cloud/root-lifetime";
+pub const ROOT_LIFETIME: &str = "virtlet.cloud/root-lifetime";
 /// Virtlet's: who owns what the guest sees of volumes by 9p.
 pub(super) const CHOWN_9P: &str = "VirtletChown9pfsMounts";
 

@@ -1,0 +1,268 @@
+//! Disks: the container's image and the pod's volumes.
+
+use std::collections::BTreeSet;
+
+use k8s_openapi::api::core::v1::{
+    ConfigMapVolumeSource, EmptyDirVolumeSource, ImageVolumeSource, LocalObjectReference,
+    PersistentVolumeClaimVolumeSource, SecretVolumeSource, Volume as PodVolume, VolumeDevice, VolumeMount,
+};
+use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
+use proto::vm::{self, DiskKind, DiskSource};
+use vmspec::annotations::keys::{DISK_DRIVER, EMPTYDIR_DISKS, ROOT_DEVICE, ROOT_LIFETIME};
+
+use super::Draft;
+use crate::Path;
+use crate::types::{Claim, ContainerDisk, Disk, Volume};
+
+/// Image of a VM that has none.
+const NO_IMAGE: &str = "virtlet.cloud/none:1";
+/// Where volumes are that only controld reads: no guest sees them.
+pub(super) const SEED_DIR: &str = "/run/virtlet/seed";
+/// Labels of disks with files, if the object says none.
+const FILES_LABEL: &str = "cfgdata";
+const SYSPREP_LABEL: &str = "sysprep";
+
+pub(super) fn of(draft: &mut Draft<'_>) {
+    let spec = draft.spec;
+    let disks = &spec.domain.devices.disks;
+    let root = spec.root().map(|(disk, _)| &disk.name);
+    let bus = bus(draft);
+    let mut empty_disks = Vec::new();
+    for (nth, disk) in disks.iter().enumerate() {
+        let Some((at_volume, volume)) = spec.volumes.iter().enumerate().find(|(_, volume)| volume.name == disk.name)
+        else {
+            continue;
+        };
+        let it = It {
+            disk,
+            volume,
+            is_root: root == Some(&disk.name),
+            at: draft.device("disks").item(nth),
+            at_volume: draft.instance.at.field("volumes").item(at_volume),
+            bus: bus.as_deref(),
+        };
+        let mut more = it.more();
+        it.volume(draft, &mut more, &mut empty_disks);
+        if more != (vm::Disk { name: more.name.clone(), ..vm::Disk::default() }) {
+            draft.described(&it.at);
+            draft.description.disks.push(more);
+        }
+    }
+    if !empty_disks.is_empty() {
+        let at = draft.instance.at.field("volumes");
+        draft.annotate(EMPTYDIR_DISKS, empty_disks.join("; "), &at);
+    }
+    image(draft);
+}
+
+/// The bus of all disks, if they agree on one: then an annotation says it.
+fn bus(draft: &mut Draft<'_>) -> Option<String> {
+    let spec = draft.spec;
+    let is_disk = |disk: &&Disk| {
+        let is_seed = |volume: &Volume| volume.name == disk.name && volume.cloud_init().is_some();
+        disk.cdrom.is_none() && !spec.volumes.iter().any(is_seed)
+    };
+    let buses: Vec<Option<&str>> = spec.domain.devices.disks.iter().filter(is_disk).map(Disk::bus).collect();
+    let said: BTreeSet<&str> = buses.iter().copied().flatten().collect();
+    let one = said.first().filter(|_| said.len() == 1)?;
+    if *one != "virtio" && buses.contains(&None) {
+        return None;
+    }
+    let at = draft.device("disks");
+    draft.annotate(DISK_DRIVER, *one, &at);
+    Some((*one).to_owned())
+}
+
+/// A disk with its volume.
+struct It<'a> {
+    disk: &'a Disk,
+    volume: &'a Volume,
+    is_root: bool,
+    at: Path,
+    at_volume: Path,
+    /// That of all disks.
+    bus: Option<&'a str>,
+}
+
+impl It<'_> {
+    /// What it says that neither fields nor other annotations of a pod can say.
+    fn more(&self) -> vm::Disk {
+        let Disk { name, disk: _, cdrom, boot_order, serial, cache, io, error_policy, shareable, block_size } =
+            self.disk;
+        let is_seed = self.volume.cloud_init().is_some();
+        let target = self.disk.disk.as_ref();
+        vm::Disk {
+            name: name.clone(),
+            // cloud-init finds its disk by the label, whatever it is.
+            kind: (cdrom.is_some() && !is_seed).then_some(DiskKind::Cdrom),
+            bus: self.disk.bus().filter(|bus| self.bus != Some(bus) && !is_seed).map(str::to_owned),
+            // The root disk is the first in any case.
+            boot_order: boot_order.filter(|_| !self.is_root && !is_seed),
+            serial: serial.clone().filter(|serial| !self.has_serial(serial)),
+            cache: cache.clone().filter(|cache| !(cache == "none" && self.volume.persistent_volume_claim.is_some())),
+            io: io.clone().filter(|io| io != "default"),
+            error_policy: error_policy.clone(),
+            shareable: shareable.filter(|shareable| *shareable),
+            block_size: block_size.clone(),
+            readonly: (self.is_root && self.disk.disk.as_ref().is_some_and(|disk| disk.readonly)).then_some(true),
+            pci_address: target.and_then(|target| target.pci_address.clone()),
+            source: None,
+        }
+    }
+
+    /// Whether the guest knows it by this serial without further ado.
+    fn has_serial(&self, serial: &str) -> bool {
+        let is_claim = self.volume.persistent_volume_claim.is_some() && !self.is_root;
+        let is_plain = |c: char| c.is_ascii_alphanumeric() || "_.-".contains(c);
+        (is_claim && serial.len() <= 20 && serial.chars().all(is_plain) && serial != "root" && serial != "seed")
+            || (self.volume.empty_disk.is_some() && serial == self.volume.name)
+    }
+
+    fn volume(&self, draft: &mut Draft<'_>, more: &mut vm::Disk, empty_disks: &mut Vec<String>) {
+        let Volume {
+            container_disk, persistent_volume_claim, ephemeral, empty_disk, config_map, secret, sysprep, ..
+        } = self.volume;
+        if let Some(image) = container_disk {
+            self.image(draft, image);
+        }
+        if let Some(claim) = persistent_volume_claim {
+            let read_only = claim.read_only || (self.disk.is_read_only() && !self.is_root);
+            self.claim(draft, claim, read_only, &self.at_volume.field("persistentVolumeClaim"));
+        }
+        if let Some(ephemeral) = ephemeral {
+            more.source = Some(DiskSource::Overlay {});
+            let at = self.at_volume.field("ephemeral").field("persistentVolumeClaim");
+            self.claim(draft, &ephemeral.persistent_volume_claim, true, &at);
+        }
+        if let Some(disk) = empty_disk {
+            self.empty_disk(draft, &disk.capacity);
+            empty_disks.push(format!("{}={},fs=none", self.volume.name, disk.capacity));
+        }
+        let optional = config_map.as_ref().and_then(|it| it.optional).or(secret.as_ref().and_then(|it| it.optional));
+        let label = |said: &Option<String>| said.clone().unwrap_or_else(|| FILES_LABEL.to_owned());
+        let of_sysprep = |reference: &Option<crate::types::Reference>| {
+            reference.as_ref().map(|reference| (reference.name.clone(), SYSPREP_LABEL.to_owned()))
+        };
+        let config_map = config_map.as_ref().map(|it| (it.name.clone(), label(&it.volume_label)));
+        let config_map = config_map.or_else(|| of_sysprep(&sysprep.as_ref()?.config_map));
+        let secret = secret.as_ref().map(|it| (it.secret_name.clone(), label(&it.volume_label)));
+        let secret = secret.or_else(|| of_sysprep(&sysprep.as_ref()?.secret));
+        if let Some((name, label)) = config_map {
+            let source = ConfigMapVolumeSource { name, optional, ..ConfigMapVolumeSource::default() };
+            self.files(draft, PodVolume { config_map: Some(source), ..PodVolume::default() });
+            more.source = Some(DiskSource::Files { label });
+        }
+        if let Some((name, label)) = secret {
+            let source = SecretVolumeSource { secret_name: Some(name), optional, ..SecretVolumeSource::default() };
+            self.files(draft, PodVolume { secret: Some(source), ..PodVolume::default() });
+            more.source = Some(DiskSource::Files { label });
+        }
+    }
+
+    fn image(&self, draft: &mut Draft<'_>, image: &ContainerDisk) {
+        if let Some(name) = &image.image_pull_secret {
+            let secret = LocalObjectReference { name: name.clone() };
+            let secrets = draft.pod.image_pull_secrets.get_or_insert_default();
+            if !secrets.contains(&secret) {
+                secrets.push(secret);
+            }
+        }
+        if self.is_root {
+            draft.container.image = Some(image.image.clone());
+            draft.container.image_pull_policy.clone_from(&image.image_pull_policy);
+            // A run of a VM begins with what its image has. Who is never started again has one run.
+            if draft.instance.restart != "Never" {
+                draft.annotate(ROOT_LIFETIME, "container", &self.at_volume);
+            }
+            return;
+        }
+        if self.bus == Some("sata") {
+            draft.found.error(
+                &self.at,
+                "an image beside the root disk is read-only, which no disk on sata is; use virtio or scsi",
+            );
+        } else if !self.disk.is_read_only() {
+            draft
+                .found
+                .warn(&self.at, "is read-only: of several images, the one that the VM boots from can be written to");
+        }
+        let source =
+            ImageVolumeSource { reference: Some(image.image.clone()), pull_policy: image.image_pull_policy.clone() };
+        let path = format!("/mnt/{}", self.volume.name);
+        self.mount(draft, PodVolume { image: Some(source), ..PodVolume::default() }, path);
+    }
+
+    fn claim(&self, draft: &mut Draft<'_>, claim: &Claim, read_only: bool, at: &Path) {
+        match draft.world.mode(draft.instance.namespace, &claim.claim_name) {
+            Some("Block") => {}
+            Some(mode) => {
+                let text =
+                    format!("not supported yet: claim `{}` has volumeMode {mode}; make it Block", claim.claim_name);
+                draft.found.error(&at.field("claimName"), text);
+            }
+            None => {
+                let text =
+                    format!("claim `{}` has to have volumeMode Block; others are not supported yet", claim.claim_name);
+                draft.found.warn(&at.field("claimName"), text);
+            }
+        }
+        let device_path = if self.is_root {
+            draft.annotate(ROOT_DEVICE, "as-is", at);
+            draft.found.unless(
+                !claim.read_only,
+                &at.field("readOnly"),
+                "a VM cannot boot from a claim that is read-only; use ephemeral",
+            );
+            "/".to_owned()
+        } else {
+            match self.disk.serial.as_ref().filter(|serial| self.has_serial(serial)) {
+                Some(serial) => format!("/dev/{serial}"),
+                None => format!("/dev/virtlet/{}", self.volume.name),
+            }
+        };
+        let source = PersistentVolumeClaimVolumeSource {
+            claim_name: claim.claim_name.clone(),
+            read_only: read_only.then_some(true),
+        };
+        let name = self.volume.name.clone();
+        let volume = PodVolume { name: name.clone(), persistent_volume_claim: Some(source), ..PodVolume::default() };
+        draft.pod.volumes.get_or_insert_default().push(volume);
+        draft.container.volume_devices.get_or_insert_default().push(VolumeDevice { device_path, name });
+    }
+
+    fn empty_disk(&self, draft: &mut Draft<'_>, capacity: &str) {
+        let source =
+            EmptyDirVolumeSource { size_limit: Some(Quantity(capacity.to_owned())), ..EmptyDirVolumeSource::default() };
+        let path = format!("/run/virtlet/disks/{}", self.volume.name);
+        self.mount(draft, PodVolume { empty_dir: Some(source), ..PodVolume::default() }, path);
+    }
+
+    fn files(&self, draft: &mut Draft<'_>, volume: PodVolume) {
+        self.mount(draft, volume, format!("{SEED_DIR}/{}", self.volume.name));
+    }
+
+    fn mount(&self, draft: &mut Draft<'_>, volume: PodVolume, mount_path: String) {
+        let name = self.volume.name.clone();
+        let mount = VolumeMount { mount_path, name: name.clone(), ..VolumeMount::default() };
+        draft.container.volume_mounts.get_or_insert_default().push(mount);
+        draft.pod.volumes.get_or_insert_default().push(PodVolume { name, ..volume });
+    }
+}
+
+/// A pod needs an image, also where a VM boots from a claim.
+fn image(draft: &mut Draft<'_>) {
+    if draft.container.image.is_some() {
+        return;
+    }
+    let other = draft.spec.volumes.iter().find_map(|volume| volume.container_disk.as_ref());
+    let image = other.map(|image| image.image.clone()).or_else(|| draft.options.image.clone());
+    draft.container.image = Some(image.unwrap_or_else(|| {
+        let at = draft.instance.at.field("volumes");
+        let text = format!(
+            "a pod has an image, and this one is {NO_IMAGE}, which nodes of this release do not have; name any small one of theirs: \
+             virtletctl vm --image NAME"
+        );
+        draft.found.warn(&at, text);
+        NO_IMAGE.to_owned()
+    }));
+}

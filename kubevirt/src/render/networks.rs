@@ -1,0 +1,102 @@
+//! NICs: the pod's default network, and others by Multus' annotations.
+
+use k8s_openapi::api::core::v1::ContainerPort;
+use proto::vm::Nic;
+use serde_json::json;
+
+use super::Draft;
+use crate::Path;
+use crate::names::{DEFAULT_NETWORK, NETWORKS};
+use crate::types::{Interface, Multus, Network};
+
+pub(super) fn of(draft: &mut Draft<'_>) {
+    let spec = draft.spec;
+    let at_networks = draft.instance.at.field("networks");
+    let at_nics = draft.device("interfaces");
+    let mut others = Vec::new();
+    let mut has_default = false;
+    for (nth, nic) in spec.domain.devices.interfaces.iter().enumerate() {
+        let Some(network) = spec.networks.iter().find(|network| network.name == nic.name) else { continue };
+        let at = at_nics.item(nth);
+        let mut more = more(nic);
+        match network {
+            Network { multus: Some(multus), .. } if !multus.is_default => {
+                let link = format!("net{}", others.len() + 1);
+                others.push(selection(multus, &link, nic));
+                more.link = Some(link);
+            }
+            network => {
+                has_default = true;
+                more.mac_address.clone_from(&nic.mac_address);
+                if let Some(multus) = &network.multus {
+                    draft.annotate(DEFAULT_NETWORK, multus.network_name.clone(), &at_networks);
+                }
+            }
+        }
+        if more != (Nic { name: more.name.clone(), link: more.link.clone(), ..Nic::default() }) {
+            draft.described(&at);
+            draft.description.nics.push(more);
+        }
+        ports(draft, nic);
+        device(draft, nic, &at);
+    }
+    if !others.is_empty() {
+        draft.annotate(NETWORKS, json!(others).to_string(), &at_networks);
+    }
+    if !has_default {
+        draft.described(&at_networks);
+        draft.description.devices.get_or_insert_default().pod_interface = Some(false);
+    }
+}
+
+/// What of a NIC no annotation says.
+fn more(nic: &Interface) -> Nic {
+    Nic {
+        name: nic.name.clone(),
+        boot_order: nic.boot_order,
+        pci_address: nic.pci_address.clone(),
+        acpi_index: nic.acpi_index,
+        state: nic.state.clone().filter(|state| state != "up"),
+        dhcp_options: nic.dhcp_options.clone(),
+        ..Nic::default()
+    }
+}
+
+/// A network as Multus is asked for it.
+fn selection(multus: &Multus, link: &str, nic: &Interface) -> serde_json::Value {
+    let (namespace, name) = match multus.network_name.split_once('/') {
+        Some((namespace, name)) => (Some(namespace), name),
+        None => (None, multus.network_name.as_str()),
+    };
+    let mut selection = json!({ "name": name, "interface": link });
+    if let Some(namespace) = namespace {
+        selection["namespace"] = json!(namespace);
+    }
+    if let Some(mac) = &nic.mac_address {
+        selection["mac"] = json!(mac.replace('-', ":").to_lowercase());
+    }
+    selection
+}
+
+/// For who reads the pod: a port is open whether or not it is there.
+fn ports(draft: &mut Draft<'_>, nic: &Interface) {
+    let ports = nic.ports.iter().map(|port| ContainerPort {
+        container_port: port.port,
+        name: port.name.clone(),
+        protocol: port.protocol.clone(),
+        ..ContainerPort::default()
+    });
+    draft.container.ports.get_or_insert_default().extend(ports);
+    draft.container.ports.take_if(|ports| ports.is_empty());
+}
+
+/// A virtual function is given by a device plugin, of whom the pod asks for it.
+fn device(draft: &mut Draft<'_>, nic: &Interface, at: &Path) {
+    let resources = &draft.spec.domain.resources;
+    let is_asked = |name: &String| name.contains('/') && !name.starts_with("hugepages-");
+    if nic.sriov.is_some() && !resources.requests.keys().chain(resources.limits.keys()).any(is_asked) {
+        let text =
+            "the network's device plugin gives the VF to who asks for its resource: add that to resources.limits";
+        draft.found.warn(&at.field("sriov"), text);
+    }
+}
