@@ -4,7 +4,7 @@ use common::quantity;
 use k8s_openapi::api::core::v1::ResourceRequirements;
 use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
 use vmspec::annotations::keys::{CPU_MODEL, MAX_VCPUS, VCPU_COUNT};
-use vmspec::draft::size::{limit_beside, limit_of};
+use vmspec::draft::size::Guest;
 
 use super::Draft;
 use crate::types::Quantities;
@@ -48,18 +48,23 @@ fn memory(draft: &mut Draft<'_>, requests: &mut Quantities, limits: &mut Quantit
     let spec = draft.spec;
     let domain = &spec.domain;
     let guest = domain.guest_memory().unwrap_or_default();
-    let vcpus = u16::try_from(domain.cpu.count()).unwrap_or(u16::MAX);
     let is_seed = |name: &String| spec.volumes.iter().any(|it| it.name == *name && it.cloud_init().is_some());
     let is_root = |name: &String| spec.root().is_some_and(|(root, _)| root.name == *name);
     let others = domain.devices.disks.iter().filter(|disk| !is_seed(&disk.name) && !is_root(&disk.name)).count();
+    let is = Guest {
+        memory: guest,
+        vcpus: u16::try_from(domain.cpu.count()).unwrap_or(u16::MAX),
+        disks: others,
+        uefi: domain.firmware.efi().is_some(),
+    };
     let limit = if let Some(pages) = &domain.memory.hugepages {
         let name = format!("hugepages-{}", pages.page_size);
         for all in [&mut *requests, &mut *limits] {
             all.insert(name.clone(), said(guest));
         }
-        limit_beside(guest, vcpus, others)
+        is.limit_beside()
     } else {
-        limit_of(guest, vcpus, others, OVERHEAD).1
+        is.limit(OVERHEAD).1
     };
     let at = draft.domain("resources");
     if let Some(own) = limits.insert("memory".to_owned(), said(limit))

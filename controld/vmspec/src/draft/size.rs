@@ -87,24 +87,37 @@ pub(super) fn memory(
     Ok(Memory { boot: memory, max: max_memory })
 }
 
-/// The memory limit with which a guest has `guest` bytes, under KVM with the node's own formula, in a pod that has `overhead` beside its
-/// limits; and the guest's memory as it then is, which is a multiple of what memory is given in.
-#[must_use]
-pub fn limit_of(guest: u64, vcpus: u16, disks: usize, overhead: u64) -> (u64, u64) {
-    let guest = guest.div_ceil(GRAIN).saturating_mul(GRAIN);
-    let all = guest.saturating_add(beside(guest, vcpus, disks)).saturating_sub(overhead);
-    (guest, all.max(guest).div_ceil(MIB).saturating_mul(MIB))
+/// What a guest is to be that a memory limit is looked for of.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Guest {
+    /// In bytes.
+    pub memory: u64,
+    pub vcpus: u16,
+    /// Beside root disk and seed.
+    pub disks: usize,
+    pub uefi: bool,
 }
 
-/// The memory limit of a guest with `guest` bytes in huge pages: what QEMU takes beside them.
-#[must_use]
-pub fn limit_beside(guest: u64, vcpus: u16, disks: usize) -> u64 {
-    beside(guest, vcpus, disks).div_ceil(MIB).saturating_mul(MIB)
-}
+impl Guest {
+    /// The memory limit with which it has its memory, under KVM and with the node's own formula, in a pod that has `overhead` beside its
+    /// limits; and that memory, which is a multiple of what memory is given in.
+    #[must_use]
+    pub fn limit(self, overhead: u64) -> (u64, u64) {
+        let memory = self.memory.div_ceil(GRAIN).saturating_mul(GRAIN);
+        let all = memory.saturating_add(self.beside(memory)).saturating_sub(overhead);
+        (memory, all.max(memory).div_ceil(MIB).saturating_mul(MIB))
+    }
 
-fn beside(guest: u64, vcpus: u16, disks: usize) -> u64 {
-    let parts = Parts { disks, on_pci: disks, ..Parts::default() };
-    QemuPart::of(vcpus, parts, Accelerator::Kvm, &MachineConfig::default()).beside(guest)
+    /// The memory limit if that memory is in huge pages: what QEMU takes beside them.
+    #[must_use]
+    pub fn limit_beside(self) -> u64 {
+        self.beside(self.memory).div_ceil(MIB).saturating_mul(MIB)
+    }
+
+    fn beside(self, memory: u64) -> u64 {
+        let parts = Parts { disks: self.disks, on_pci: self.disks, firmware: self.uefi, ..Parts::default() };
+        QemuPart::of(self.vcpus, parts, Accelerator::Kvm, &MachineConfig::default()).beside(memory)
+    }
 }
 
 fn below(what: &str, max: u64, boots: &str) -> Error {

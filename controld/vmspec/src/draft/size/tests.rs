@@ -347,23 +347,29 @@ fn the_most_of_a_machine_is_not_below_what_it_boots_with() {
 
 #[test]
 fn a_limit_is_found_that_gives_a_guest_what_it_is_to_have() {
-    for (guest, vcpus, disks, overhead) in
-        [(128, 1, 0, 128), (977, 1, 2, 128), (1024, 2, 0, 0), (65_536, 16, 20, 128), (1 << 20, 255, 3, 64)]
-    {
+    for (mib, vcpus, disks, uefi, overhead) in [
+        (128, 1, 0, false, 128),
+        (977, 1, 2, true, 128),
+        (1024, 2, 0, false, 0),
+        (65_536, 16, 20, true, 128),
+        (1 << 20, 255, 3, false, 64),
+    ] {
         let config = MachineConfig::default();
-        let (gets, limit) = limit_of(guest * MIB, vcpus, disks, overhead * MIB);
-        assert!((guest * MIB..guest * MIB + GRAIN).contains(&gets), "{gets}");
+        let guest = Guest { memory: mib * MIB, vcpus, disks, uefi };
+        let (gets, limit) = guest.limit(overhead * MIB);
+        assert!((mib * MIB..mib * MIB + GRAIN).contains(&gets), "{gets}");
         let limited = resources(0, 0, i64::try_from(limit).expect("fits"));
         let wanted = Wanted { resources: Some(&limited), overhead: overhead * MIB, ..Wanted::default() };
-        let parts = Parts { disks, on_pci: disks, ..Parts::default() };
+        let parts = Parts { disks, on_pci: disks, firmware: uefi, ..Parts::default() };
         let has = memory(wanted, vcpus, parts, Accelerator::Kvm, &config).expect("fits");
-        assert_eq!(has, Memory::fixed(gets), "{guest} {vcpus} {disks} {overhead}");
+        assert_eq!(has, Memory::fixed(gets), "{guest:?} {overhead}");
         let pages = HugePages { size: GRAIN, bytes: gets };
-        let beside = i64::try_from(limit_beside(gets, vcpus, disks)).expect("fits");
+        let beside = i64::try_from(Guest { memory: gets, ..guest }.limit_beside()).expect("fits");
         let in_pages = Resources { huge_pages: Some(pages), ..resources(0, 0, beside) };
         let wanted = Wanted { resources: Some(&in_pages), ..Wanted::default() };
         let has = memory(wanted, vcpus, parts, Accelerator::Kvm, &config).expect("fits");
         assert_eq!(has, Memory::fixed(gets), "in huge pages");
     }
-    assert!(limit_of(u64::MAX, u16::MAX, 64, 0).1 >= limit_of(1, 1, 1, u64::MAX).1, "no overflow");
+    let most = Guest { memory: u64::MAX, vcpus: u16::MAX, disks: 64, uefi: true };
+    assert!(most.limit(0).1 >= most.limit(u64::MAX).1, "no overflow");
 }
