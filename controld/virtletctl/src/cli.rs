@@ -20,6 +20,7 @@ pub use self::pods::{
 };
 pub use self::ps::{Ps, Shape};
 pub use self::run::Run;
+pub use self::vm::{Cluster, Firmware, Manifests, Notation, RuntimeClass, VmCommand, VmConvert, VmLint, VmRender};
 use super::{complete, name};
 
 mod exec;
@@ -31,11 +32,13 @@ mod output;
 mod pods;
 mod ps;
 mod run;
+mod vm;
 
 const EXIT_CODES: &str = "\
 Exit codes:
   0         all went well; also of `port-forward` that Ctrl-C ends
-  1         it failed; of `doctor`: a check failed; of `proxy`: something stands in the way
+  1         it failed; of `doctor`: a check failed; of `vm`: an object would be refused; of
+            `proxy`: something stands in the way
   2         what is written is no command
   2 to 7    of `image`, and of `run` for an image: see `virtletctl image --help`
   65, 66    of `image inspect`: no store would take the file, or it cannot be read
@@ -89,6 +92,14 @@ pub enum Command {
     /// Asks no cluster: it is `controld validate`, by this node's configuration. The daemon, if it runs, says whether machines are
     /// emulated, as that takes memory. Exit code 1 if one would not.
     Validate(Validate),
+    /// KubeVirt's objects in files: what of them is supported, and the pods that they are here
+    ///
+    /// Asks neither a cluster nor the daemon. docs/virtual-machines.md says what is the same as with KubeVirt, and what is not.
+    Vm {
+        /// What to do.
+        #[command(subcommand)]
+        command: VmCommand,
+    },
     /// Show what machines use, again and again
     Stats(Stats),
     /// Show what machines use, once

@@ -204,6 +204,22 @@ pub enum CtlError {
     /// What the user wants to be done cannot be done on this node as it is.
     #[error("in the way: {}", .0.join("; "))]
     InTheWay(Vec<String>),
+    /// A directory without manifests.
+    #[error("no file in `{}` ends in .yaml, .yml or .json", .0.display())]
+    NoManifests(PathBuf),
+    /// A file without objects.
+    #[error("`{}` is no manifest", path.display())]
+    NotManifest {
+        path: PathBuf,
+        #[source]
+        cause: Box<kubevirt::ReadError>,
+    },
+    /// An object that would be refused; what is wrong with it.
+    #[error("{0}")]
+    Object(String),
+    /// What was printed has errors.
+    #[error("{refused} of {all} objects would be refused")]
+    ObjectsRefused { refused: usize, all: usize },
     /// The result cannot be printed.
     #[error("failed to print")]
     Output(#[from] io::Error),

@@ -65,6 +65,7 @@ pub mod thing;
 mod until;
 mod variable;
 mod version;
+mod vm;
 mod vnc;
 mod wait;
 
@@ -106,6 +107,7 @@ pub async fn run(cli: Cli, out: &mut (dyn Write + Send), interrupt: Interrupt) -
         Command::Proxy { command: Some(ProxyCommand::Disable(wanted)) } => {
             return Box::pin(proxy::disable(wanted, &cli.socket, out)).await.map_err(one);
         }
+        Command::Vm { command } => return vm::run(command, out),
         Command::Validate(wanted) => return Err(one(Box::pin(explain::validate(wanted, &cli.socket)).await)),
         Command::Manual(wanted) => {
             let script = |shell| complete::script(shell).map(Some);
@@ -178,7 +180,8 @@ pub async fn run(cli: Cli, out: &mut (dyn Write + Send), interrupt: Interrupt) -
         | Command::Doctor(_)
         | Command::Manual(_)
         | Command::Validate(_)
-        | Command::Version(_) => Box::pin(std::future::ready(Ok(()))),
+        | Command::Version(_)
+        | Command::Vm { .. } => Box::pin(std::future::ready(Ok(()))),
         Command::Image { command } => boxed(move || image::run(client, command, out, interrupt)),
     };
     done.await

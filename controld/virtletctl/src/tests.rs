@@ -20,7 +20,7 @@ use super::error::Line;
 use super::*;
 
 /// What a command printed, and its errors as the user sees them.
-async fn ctl(socket: &Path, args: &[&str]) -> (String, Vec<String>) {
+pub(crate) async fn ctl(socket: &Path, args: &[&str]) -> (String, Vec<String>) {
     ctl_until(socket, args, Interrupt::default()).await
 }
 
@@ -34,14 +34,14 @@ async fn ctl_until(socket: &Path, args: &[&str], interrupt: Interrupt) -> (Strin
 }
 
 /// What a command printed that fails in nothing.
-async fn ok(socket: &Path, args: &[&str]) -> String {
+pub(crate) async fn ok(socket: &Path, args: &[&str]) -> String {
     let (out, errors) = ctl(socket, args).await;
     assert_eq!(errors, [""; 0], "{args:?}");
     out
 }
 
 /// What the errors of a command have the process end with.
-async fn exit_codes(socket: &Path, args: &[&str]) -> Vec<u8> {
+pub(crate) async fn exit_codes(socket: &Path, args: &[&str]) -> Vec<u8> {
     exit_codes_until(socket, args, Interrupt::default()).await
 }
 
@@ -49,6 +49,16 @@ async fn exit_codes_until(socket: &Path, args: &[&str], interrupt: Interrupt) ->
     let cli = Cli::try_parse_from(["virtletctl", "--socket", socket.to_str().expect("UTF-8")].iter().chain(args));
     let done = run(cli.expect("arguments"), &mut Vec::new(), interrupt).await;
     done.err().unwrap_or_default().iter().map(CtlError::exit_code).collect()
+}
+
+/// Help of the commands of a command.
+pub(crate) fn help_below(name: &str) -> String {
+    let mut command = Cli::command();
+    command.build();
+    let command = command.find_subcommand_mut(name).expect("a command");
+    let below = command.get_subcommands().filter(|command| command.get_name() != "help");
+    let help = |command: &clap::Command| command.clone().term_width(100).render_long_help();
+    below.map(|command| format!("=== {}\n\n{}\n", command.get_name(), help(command))).collect()
 }
 
 fn entries(dir: &Path) -> Vec<String> {

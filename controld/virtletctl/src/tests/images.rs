@@ -664,18 +664,7 @@ fn wrong_arguments_of_image_are_refused() {
 
 #[test]
 fn help_of_image_is_pinned() {
-    let mut command = Cli::command();
-    command.build();
-    let image = command.find_subcommand_mut("image").expect("a command");
-    let mut help = String::new();
-    for subcommand in image.get_subcommands().filter(|command| command.get_name() != "help") {
-        help.push_str(&format!(
-            "=== {}\n\n{}\n",
-            subcommand.get_name(),
-            subcommand.clone().term_width(100).render_long_help()
-        ));
-    }
-    insta::assert_snapshot!(help);
+    insta::assert_snapshot!(help_below("image"));
 }
 
 #[tokio::test]
