@@ -9,5 +9,7 @@ mod documents;
 mod flexvolume;
 mod judge;
 mod kubelet;
+#[cfg(test)]
+mod rendered;
 
 pub use self::judge::{Verdict, judge};
