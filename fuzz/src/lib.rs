@@ -28,6 +28,7 @@ pub const TARGETS: &[Target] = &[
     ("agent", agent),
     ("annotations", annotations),
     ("cloud-config", cloud_config),
+    ("kubevirt", kubevirt),
     ("spdy", streaming::spdy::exercise),
     ("websocket", streaming::ws::exercise),
     ("image-name", image_name),
@@ -147,6 +148,32 @@ fn cloud_config(bytes: &[u8]) {
         files.get("vendor-data").and_then(|text| serde_json::from_slice(text.strip_prefix(b"#cloud-config\n")?).ok());
     assert!(is_made(&merged) || vendor_data.as_ref().is_some_and(is_made), "what is made for the pod is lost");
     assert!(merge(merged.clone(), serde_json::Map::new()) == merged, "merging with nothing changes it");
+}
+
+/// A manifest with objects of KubeVirt's: each is refused, or a pod with annotations that a node takes unless they describe its machine; and
+/// what is rewritten stays as it is when it is rewritten again.
+fn kubevirt(bytes: &[u8]) {
+    let Ok(text) = std::str::from_utf8(bytes) else { return };
+    let Ok(documents) = kubevirt::read(text) else { return };
+    for judged in kubevirt::render(&documents, &kubevirt::render::Options::default()) {
+        assert!(!judged.is_refused() || judged.objects.is_empty(), "refused and made: {:?}", judged.findings);
+        assert!(!judged.findings.iter().any(|it| it.text.starts_with("cannot be read")), "{:?}", judged.findings);
+        for pod in judged.objects.iter().filter(|object| object.pointer("/metadata/labels/virtlet.k8s~1vmi").is_some())
+        {
+            let Some(all) = pod.pointer("/metadata/annotations") else { continue };
+            let all: BTreeMap<String, String> = serde_json::from_value(all.clone()).expect("texts");
+            let is_described = all.contains_key("virtlet.k8s/vm");
+            assert!(is_described || PodAnnotations::parse(&all).is_ok(), "a node would not take {all:?}");
+        }
+    }
+    for document in &documents {
+        let once = kubevirt::convert::convert(document, kubevirt::GROUP);
+        for value in &once {
+            let Ok(again) = kubevirt::read(&value.to_string()) else { continue };
+            let twice = again.iter().flat_map(|again| kubevirt::convert::convert(again, kubevirt::GROUP));
+            assert!(again.len() != 1 || twice.eq([value.clone()]), "rewritten once more: {value}");
+        }
+    }
 }
 
 fn seed_input<'a>(annotations: &'a PodAnnotations, net: &'a PodNet, sources: &'a Sources) -> SeedInput<'a> {
