@@ -36,7 +36,9 @@ pub use self::ssh_keys::SshKey;
 pub(super) use self::ssh_keys::parse as ssh_keys_of;
 pub use self::user_data::UserData;
 pub(super) use self::user_data::{CLOUD_CONFIG, Format};
-use super::plan::{CpuModel, CpuSetting, DiskBus, NoCpuModel, NoCpuSetting, RootDevice, RootLifetime, SharedFs};
+use super::plan::{
+    CpuModel, CpuSetting, Described, DiskBus, NoCpuModel, NoCpuSetting, RootDevice, RootLifetime, SharedFs,
+};
 use super::seed_kind::{ConfigDelivery, NetworkConfig, SeedKind};
 use super::yaml::{self, NotYaml};
 
@@ -48,6 +50,8 @@ const MAX_SHOWN: usize = 64;
 /// What a pod says about its machine.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct PodAnnotations {
+    /// What is described of the machine in one annotation.
+    pub described: Described,
     /// Virtual CPUs, 1 to 255; `None` leaves it to the CPU limit.
     pub vcpus: Option<u16>,
     /// Virtual CPUs that the machine can be given while it runs, 1 to 255; `None` is what it boots with.
@@ -206,7 +210,10 @@ impl PodAnnotations {
     /// All that is wrong, ordered by key.
     pub fn parse(all: &BTreeMap<String, String>) -> Result<Self, AnnotationErrors> {
         let mut reader = Reader::new(all);
+        let cpu_setting = reader.read(keys::CPU_SETTING, cpu_setting);
+        let described = description::read(all, cpu_setting.as_ref(), &mut reader).unwrap_or_default();
         let parsed = Self {
+            described,
             vcpus: reader.read(keys::VCPU_COUNT, vcpus),
             max_vcpus: reader.read(keys::MAX_VCPUS, vcpus),
             max_memory: reader.read(keys::MAX_MEMORY, bytes),
@@ -215,7 +222,7 @@ impl PodAnnotations {
             root_device: reader.read(keys::ROOT_DEVICE, named(RootDevice::ALL, RootDevice::word)).unwrap_or_default(),
             disk_bus: reader.read(keys::DISK_DRIVER, disk_bus),
             cpu_model: reader.read(keys::CPU_MODEL, cpu_model),
-            cpu_setting: reader.read(keys::CPU_SETTING, cpu_setting),
+            cpu_setting,
             system_uuid: reader.read(keys::SYSTEM_UUID, system_uuid),
             meta_data: MetaData(reader.read(keys::META_DATA, meta_data::parse).unwrap_or_default()),
             user_data: reader.either((keys::USER_DATA, UserData::parse), (keys::SCRIPT, UserData::script)),
@@ -237,7 +244,6 @@ impl PodAnnotations {
             network_config: network_config(&mut reader),
             bandwidth: bandwidth::of(all, &mut reader),
         };
-        description::refuse(all, &mut reader);
         reader.finish(parsed)
     }
 

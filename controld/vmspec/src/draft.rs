@@ -1,6 +1,7 @@
 //! The plan of a machine, from what kubelet, the pod and the node say. Pure: it looks at nothing, and makes nothing.
 
 mod as_disk;
+mod described;
 mod disk_limit;
 pub mod disks;
 mod emptydir;
@@ -88,6 +89,9 @@ impl Draft {
         let hardware = cpus.and_then(|cpus| {
             kept(hardware::of(wishes.handler, wishes.annotations, wishes.offer, wishes.accel, cpus.max), &mut wrong)
         });
+        let fits = cpus.zip(hardware.as_ref()).and_then(|(cpus, hardware)| {
+            kept(described::check(hardware, cpus, wishes.accel, wishes.offer.is_some()), &mut wrong)
+        });
         let cgroup = kept(Cgroup::of(&wishes.sandbox.cgroup_parent, wishes.id), &mut wrong);
         let root = kept(persistent::of(wishes.container, wishes.annotations, wishes.handler), &mut wrong);
         let volumes = hardware.as_ref().and_then(|hardware| kept(Volumes::of(&wishes, hardware), &mut wrong));
@@ -117,7 +121,8 @@ impl Draft {
             Some(guest),
             Some(()),
             Some(()),
-        ) = (cpus, memory, hardware, cgroup, root, volumes, guest, held, small)
+            Some(()),
+        ) = (cpus, memory, hardware, cgroup, root, volumes, guest, held, small, fits)
         else {
             return Err(Error::all(&wrong));
         };

@@ -8,7 +8,7 @@ use serde::Serialize;
 
 use crate::annotations::PodAnnotations;
 use crate::plan::{
-    Clock, Cpus, Disk, DiskSource, Firmware, Hardware, Memory, OnImageChange, Passed, RootLifetime, Share,
+    Clock, Cpus, Described, Disk, DiskSource, Firmware, Hardware, Memory, OnImageChange, Passed, RootLifetime, Share,
 };
 use crate::seed::{self, SeedKind};
 use crate::settings::{Given, Handler, MachineDefaults};
@@ -186,6 +186,33 @@ fn hardware(list: &mut List<'_>, said: Said<'_>, hardware: &Hardware) {
             list.add(name, value, from);
         }
     }
+    for (name, value) in described(&hardware.described) {
+        list.add(name, value, "annotation virtlet.k8s/vm".into());
+    }
+}
+
+/// What is described of a machine, in a few words each.
+fn described(said: &Described) -> impl Iterator<Item = (&'static str, String)> {
+    let topology =
+        said.topology.map(|it| format!("{} sockets of {} cores of {} threads", it.sockets, it.cores, it.threads));
+    let of_cpu = said.cpu_features.iter().map(|feature| format!("{} {}", feature.policy.word(), feature.name));
+    let of_cpu = of_cpu.collect::<Vec<_>>().join(", ");
+    let is_there = |text: String| (!text.is_empty()).then_some(text);
+    let words = |value: serde_json::Value| value.as_object().filter(|map| !map.is_empty()).map(|_| value.to_string());
+    let [chassis, features] = [serde_json::to_value(&said.chassis), serde_json::to_value(&said.features)]
+        .map(|made| words(made.unwrap_or_default()));
+    let clock = said.clock.as_ref().and_then(|clock| words(serde_json::to_value(clock).unwrap_or_default()));
+    [
+        ("CPU topology", topology),
+        ("CPU features", is_there(of_cpu)),
+        ("serial number", is_there(said.serial.clone())),
+        ("chassis", chassis),
+        ("clock", clock),
+        ("platform", features),
+        ("at a reboot", said.ends_at_reboot.then(|| "the machine ends".to_owned())),
+    ]
+    .into_iter()
+    .filter_map(|(name, value)| value.map(|value| (name, value)))
 }
 
 fn disk(list: &mut List<'_>, said: Said<'_>, root: Option<Root>) {

@@ -6,6 +6,7 @@
 
 mod cgroup;
 mod cpu_setting;
+mod described;
 mod disks;
 mod extras;
 mod file;
@@ -25,7 +26,8 @@ use serde_json::{Value, json};
 use uuid::Uuid;
 
 pub use self::cgroup::{Cgroup, CpuLimit, Limits, Scope};
-pub use self::cpu_setting::{CpuMode, CpuSetting, Fallback, NoCpuSetting};
+pub use self::cpu_setting::{CpuFeature, CpuMode, CpuSetting, Fallback, NoCpuSetting, Topology};
+pub use self::described::{Described, NotDescribed, Shows, Timer, TimerName};
 pub use self::disks::{BlockDevice, DeviceNumber, Disk, DiskSource, MAX_DISKS, MountedDevice, NoDeviceNumber, Serial};
 pub use self::extras::{Clock, Extras, Graphics, HostPath, Watchdog};
 pub use self::file::{DiskFile, FileSystem, OnDisk};

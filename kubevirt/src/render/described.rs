@@ -16,8 +16,6 @@ pub(super) fn of(draft: &mut Draft<'_>) {
     let domain = &draft.spec.domain;
     if domain.reboot_policy.as_deref() == Some("Terminate") {
         draft.description.ends_at_reboot = true;
-        let at = draft.domain("rebootPolicy");
-        draft.described(&at);
     }
     if draft.spec.architecture.as_deref() == Some("arm64") {
         let at = draft.instance.at.field("architecture");
@@ -32,16 +30,9 @@ pub(super) fn of(draft: &mut Draft<'_>) {
 
 fn cpu(draft: &mut Draft<'_>) {
     let cpu = &draft.spec.domain.cpu;
-    let at = draft.domain("cpu");
     let (sockets, cores, threads) = cpu.topology();
     // One socket of cores is what a guest sees of a number of vCPUs.
     let topology = (sockets > 1 || threads > 1).then_some(Topology { sockets, cores, threads });
-    if topology.is_some() {
-        draft.described(&at.field(if sockets > 1 { "sockets" } else { "threads" }));
-    }
-    if !cpu.features.is_empty() {
-        draft.described(&at.field("features"));
-    }
     let described = Cpu { topology, features: cpu.features.clone() };
     draft.description.cpu = Some(described).filter(|cpu| *cpu != Cpu::default());
 }
@@ -57,9 +48,6 @@ fn firmware(draft: &mut Draft<'_>) {
     if use_serial {
         draft.described(&at.field("bootloader").field("bios").field("useSerial"));
     }
-    if domain.firmware.serial.is_some() {
-        draft.described(&at.field("serial"));
-    }
     let firmware = Firmware { serial: domain.firmware.serial.clone().unwrap_or_default(), use_serial };
     draft.description.firmware = Some(firmware).filter(|firmware| *firmware != Firmware::default());
     if let Some(machine) = domain.machine.name.as_ref().filter(|name| *name != MACHINE) {
@@ -67,29 +55,15 @@ fn firmware(draft: &mut Draft<'_>) {
         draft.described(&at);
         draft.description.machine = Some(machine.clone());
     }
-    if let Some(chassis) = domain.chassis.as_ref().filter(|chassis| **chassis != proto::vm::Chassis::default()) {
-        let at = draft.domain("chassis");
-        draft.described(&at);
-        draft.description.chassis = Some(chassis.clone());
-    }
+    draft.description.chassis = domain.chassis.clone().filter(|chassis| *chassis != proto::vm::Chassis::default());
 }
 
 fn platform(draft: &mut Draft<'_>) {
     let domain = &draft.spec.domain;
-    let clock = domain.clock.clone().map(without_defaults).filter(|clock| *clock != Clock::default());
-    if clock.is_some() {
-        let at = draft.domain("clock");
-        draft.described(&at);
-    }
-    draft.description.clock = clock;
+    draft.description.clock = domain.clock.clone().map(without_defaults).filter(|clock| *clock != Clock::default());
     let is_secure = domain.firmware.efi().is_some_and(crate::types::Efi::is_secure);
     let features = domain.features.clone().map(|features| beyond(features, is_secure));
-    let features = features.filter(|features| *features != Features::default());
-    if features.is_some() {
-        let at = draft.domain("features");
-        draft.described(&at);
-    }
-    draft.description.features = features;
+    draft.description.features = features.filter(|features| *features != Features::default());
 }
 
 /// A clock without what every VM's is: UTC, an RTC that catches up, and no HPET.

@@ -75,6 +75,40 @@ fn an_emulated_machine() {
 }
 
 #[test]
+fn a_described_machine() {
+    let described = serde_json::json!({
+        "topology": {"sockets": 1, "dies": 1, "cores": 1, "threads": 2},
+        "cpu_features": [{"name": "aes", "policy": "disable"}],
+        "serial": "S-1 & <more>", "chassis": {"manufacturer": "us", "asset": "42"},
+        "clock": {
+            "shows": {"zone": "Europe/Rome"},
+            "timers": [{"name": "rtc", "tick_policy": "delay", "track": "wall"}, {"name": "hypervclock", "present": true}],
+        },
+        "features": {
+            "apic": {"endOfInterrupt": true}, "pvspinlock": {"enabled": false}, "smm": {}, "kvm": {"hidden": true},
+            "hyperv": {
+                "relaxed": {}, "vapic": {"enabled": false}, "spinlocks": {"spinlocks": 8191},
+                "synic": {}, "synictimer": {"direct": {}}, "tlbflush": {"extended": {"enabled": false}},
+                "vendorid": {"vendorid": "a maker"},
+            },
+        },
+        "ends_at_reboot": true,
+    });
+    let mut spec = spec();
+    spec.plan.hardware.described = serde_json::from_value(described).expect("a description");
+    // Of vCPUs that may come later, too.
+    spec.plan.cpus.max = 6;
+    insta::assert_snapshot!(xml(&spec).expect("describes"));
+    spec.plan.hardware.described = serde_json::from_value(serde_json::json!({
+        "clock": {"shows": {"utc": -3600}}, "features": {"acpi": {"enabled": false}, "apic": {"enabled": false}},
+    }))
+    .expect("a description");
+    let text = xml(&spec).expect("describes");
+    assert!(text.contains(r#"<clock offset="variable" adjustment="-3600" basis="utc">"#), "{text}");
+    assert!(!text.contains("<acpi") && !text.contains("<apic") && text.contains("<on_reboot>restart"), "{text}");
+}
+
+#[test]
 fn a_libvirt_without_the_panic_device_of_pci_gets_the_other() {
     let text = xml(&DomainSpec { pvpanic_pci: false, ..spec() }).expect("describes");
     assert!(text.contains("<panic model=\"isa\"/>") && !text.contains("pvpanic"), "{text}");

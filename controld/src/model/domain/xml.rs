@@ -1,6 +1,7 @@
 //! The XML itself.
 
 mod cpu;
+mod described;
 mod disks;
 mod extras;
 mod hardware;
@@ -114,15 +115,17 @@ fn machine(doc: &mut Doc, spec: &DomainSpec) -> Result<(), DomainError> {
         doc.nest("system", &[], |doc| {
             doc.text("entry", &[("name", "manufacturer")], "virtlet")?;
             doc.text("entry", &[("name", "product")], "VM pod")?;
-            doc.text("entry", &[("name", "serial")], &spec.pod_uid)
-        })
+            let serial = &spec.plan.hardware.described.serial;
+            doc.text("entry", &[("name", "serial")], if serial.is_empty() { &spec.pod_uid } else { serial })
+        })?;
+        described::chassis(doc, &spec.plan.hardware.described.chassis)
     })?;
     firmware_files(doc, spec)?;
     hardware::boot(doc, spec)?;
     cpu::cpu(doc, spec)?;
-    extras::clock(doc, spec)?;
+    described::clock(doc, spec)?;
     doc.text("on_poweroff", &[], "destroy")?;
-    doc.text("on_reboot", &[], "restart")?;
+    doc.text("on_reboot", &[], if spec.plan.hardware.described.ends_at_reboot { "destroy" } else { "restart" })?;
     doc.text("on_crash", &[], "destroy")?;
     doc.nest("pm", &[], |doc| {
         doc.leaf("suspend-to-mem", &[("enabled", "no")])?;

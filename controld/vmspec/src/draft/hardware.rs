@@ -68,7 +68,8 @@ pub(super) fn of(
     }
     let (firmware, tpm) = (handler.defaults.boots_with(), handler.defaults.tpm);
     let shared_disks = handler.defaults.shared_disks;
-    let hardware = Hardware { machine, cpu, disk_bus, firmware, tpm, shared_disks, cpu_setting, extras };
+    let described = annotations.described.clone();
+    let hardware = Hardware { machine, cpu, disk_bus, firmware, tpm, shared_disks, cpu_setting, described, extras };
     match offer {
         Some(offer) => check(&hardware, handler, annotations, offer, accel).map(|()| hardware),
         None => Ok(hardware),

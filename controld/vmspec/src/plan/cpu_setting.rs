@@ -8,6 +8,7 @@ mod read;
 use serde::{Deserialize, Serialize};
 
 pub use self::read::NoCpuSetting;
+pub(super) use self::read::features as features_of;
 use crate::words::words;
 
 /// A guest's CPU.

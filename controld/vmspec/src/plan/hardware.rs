@@ -6,6 +6,7 @@ use std::str::FromStr;
 use serde::{Deserialize, Serialize};
 
 use super::cpu_setting::CpuSetting;
+use super::described::Described;
 use super::extras::Extras;
 use super::firmware::Firmware;
 
@@ -32,6 +33,9 @@ pub struct Hardware {
     /// The CPU in detail, in place of `cpu`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub cpu_setting: Option<CpuSetting>,
+    /// What the pod describes of it.
+    #[serde(skip_serializing_if = "Described::is_empty")]
+    pub described: Described,
     #[serde(flatten)]
     pub extras: Extras,
 }

@@ -24,10 +24,15 @@ pub(super) fn cpu(doc: &mut Doc, spec: &DomainSpec) -> Result<(), DomainError> {
         if let Some(name) = named {
             doc.text("model", &[("fallback", "forbid")], name)?;
         }
-        one_socket(doc, spec)?;
+        topology(doc, spec)?;
+        for feature in &spec.plan.hardware.described.cpu_features {
+            doc.leaf("feature", &[("policy", feature.policy.word()), ("name", &feature.name)])?;
+        }
         // Machines in the guest: libvirt's model of a host has neither, and a host one of them at most.
         let nested: &[&str] = if model == "host-model" { &["vmx", "svm"] } else { &[] };
-        nested.iter().try_for_each(|name| doc.leaf("feature", &[("policy", "optional"), ("name", name)]))
+        let is_said = |name: &str| spec.plan.hardware.described.cpu_features.iter().any(|feature| feature.name == name);
+        let mut nested = nested.iter().filter(|name| !is_said(name));
+        nested.try_for_each(|name| doc.leaf("feature", &[("policy", "optional"), ("name", name)]))
     })
 }
 
@@ -52,7 +57,7 @@ fn in_detail(doc: &mut Doc, spec: &DomainSpec, setting: &CpuSetting) -> Result<(
                 let levels = [("sockets", &*sockets), ("dies", &*dies), ("cores", &*cores), ("threads", &*threads)];
                 doc.leaf("topology", &levels)?;
             }
-            None => one_socket(doc, spec)?,
+            None => topology(doc, spec)?,
         }
         if let Some(cache) = &setting.cache {
             let level = cache.level.map(|level| level.to_string());
@@ -67,7 +72,13 @@ fn in_detail(doc: &mut Doc, spec: &DomainSpec, setting: &CpuSetting) -> Result<(
     })
 }
 
-fn one_socket(doc: &mut Doc, spec: &DomainSpec) -> Result<(), DomainError> {
-    let cores = spec.plan.cpus.max.to_string();
-    doc.leaf("topology", &[("sockets", "1"), ("cores", &cores), ("threads", "1")])
+/// As it is described, with sockets for the vCPUs that come later, too. Else one socket of cores.
+fn topology(doc: &mut Doc, spec: &DomainSpec) -> Result<(), DomainError> {
+    let max = spec.plan.cpus.max;
+    let (sockets, cores, threads) = match spec.plan.hardware.described.topology {
+        Some(said) => (max / (said.cores * said.threads).max(1), said.cores, said.threads),
+        None => (1, max, 1),
+    };
+    let [sockets, cores, threads] = [sockets, cores, threads].map(|level| level.to_string());
+    doc.leaf("topology", &[("sockets", &sockets), ("cores", &cores), ("threads", &threads)])
 }

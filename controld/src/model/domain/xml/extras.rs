@@ -4,7 +4,7 @@ use std::path::Path;
 
 use vmspec::plan::{Chipset, Graphics, Hardware, Watchdog};
 
-use super::{Doc, DomainError, DomainSpec, RNG_SLOT, path};
+use super::{Doc, DomainError, RNG_SLOT, path};
 
 /// What the chipset `pc` keeps for a graphics card. All slots of the other are taken, so what is rare has functions of the slot of
 /// what is always there.
@@ -21,15 +21,6 @@ pub(super) fn hyperv(doc: &mut Doc) -> Result<(), DomainError> {
         ENLIGHTENMENTS.iter().try_for_each(|name| doc.leaf(name, &[("state", "on")]))?;
         // Tries before a vCPU tells KVM that it waits for another one; what Windows' own hypervisor says.
         doc.leaf("spinlocks", &[("state", "on"), ("retries", "8191")])
-    })
-}
-
-pub(super) fn clock(doc: &mut Doc, spec: &DomainSpec) -> Result<(), DomainError> {
-    let extras = &spec.plan.hardware.extras;
-    doc.nest("clock", &[("offset", extras.clock.word())], |doc| {
-        doc.leaf("timer", &[("name", "rtc"), ("tickpolicy", "catchup")])?;
-        doc.leaf("timer", &[("name", "hpet"), ("present", "no")])?;
-        if extras.hyperv { doc.leaf("timer", &[("name", "hypervclock"), ("present", "yes")]) } else { Ok(()) }
     })
 }
 

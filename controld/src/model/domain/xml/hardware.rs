@@ -2,8 +2,8 @@
 
 use vmspec::plan::{Chipset, DiskBus, Firmware, Hardware, PassedDevice};
 
+use super::described;
 use super::disks::{self, PLACES};
-use super::extras;
 use super::{Doc, DomainError, DomainSpec, SERIAL_SLOT, path};
 use crate::model::domain::Hostdev;
 
@@ -48,15 +48,7 @@ pub(super) fn boot(doc: &mut Doc, spec: &DomainSpec) -> Result<(), DomainError> 
             secure_boot
         }
     };
-    doc.nest("features", &[], |doc| {
-        doc.leaf("acpi", &[])?;
-        doc.leaf("apic", &[])?;
-        if spec.plan.hardware.extras.hyperv {
-            extras::hyperv(doc)?;
-        }
-        // Keeps the guest's own kernel from the variables.
-        if secure_boot { doc.leaf("smm", &[("state", "on")]) } else { Ok(()) }
-    })
+    doc.nest("features", &[], |doc| described::features(doc, spec, secure_boot))
 }
 
 pub(super) fn tpm(doc: &mut Doc) -> Result<(), DomainError> {

@@ -124,7 +124,8 @@ fn cache(value: &Value) -> Result<CpuCache> {
     })
 }
 
-fn features(value: &Value) -> Result<Vec<CpuFeature>> {
+/// Those of a list.
+pub(in crate::plan) fn features(value: &Value) -> Result<Vec<CpuFeature>> {
     let list = value.as_array().filter(|list| list.len() <= MAX_FEATURES).ok_or(NoCpuSetting::NotFeatures)?;
     let mut features: Vec<CpuFeature> = Vec::new();
     for one in list {

@@ -1,0 +1,116 @@
+//! What a pod says of its machine in one description ([`proto::vm`]), beyond what its other annotations and its runtime handler say.
+//!
+//! Words are values here, and texts were looked at, so that what a pod says is never copied into the machine's description unseen.
+
+mod read;
+
+use proto::vm::{Chassis, Features};
+use serde::{Deserialize, Serialize};
+
+use super::cpu_setting::{CpuFeature, Topology};
+use crate::words::words;
+
+pub use self::read::NotDescribed;
+
+/// All of it, for the whole life of the machine.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct Described {
+    /// How the guest sees the vCPUs that it boots with.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub topology: Option<Topology>,
+    /// What its CPU model has more or less.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub cpu_features: Vec<CpuFeature>,
+    /// Serial number of the machine; the pod's UID if it is empty.
+    #[serde(skip_serializing_if = "String::is_empty")]
+    pub serial: String,
+    #[serde(skip_serializing_if = "is_default")]
+    pub chassis: Chassis,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub clock: Option<DescribedClock>,
+    /// Of the platform. One that is not there is as every machine has it.
+    #[serde(skip_serializing_if = "is_default")]
+    pub features: Features,
+    /// Whether a guest that reboots ends its machine.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    pub ends_at_reboot: bool,
+}
+
+/// A clock.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct DescribedClock {
+    /// What it shows at the start; as the runtime handler says if it is `None`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub shows: Option<Shows>,
+    /// Each once.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub timers: Vec<Timer>,
+}
+
+/// What a clock shows when a machine starts.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Shows {
+    /// UTC, and so many seconds more.
+    Utc(i64),
+    /// The time of a zone, as `Europe/Rome`.
+    Zone(String),
+}
+
+/// A source of time.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Timer {
+    pub name: TimerName,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub present: Option<bool>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub tick_policy: Option<TickPolicy>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub track: Option<Track>,
+}
+
+words! {
+    /// Which one.
+    TimerName {
+        Hpet = "hpet",
+        Kvm = "kvmclock",
+        Pit = "pit",
+        Rtc = "rtc",
+        Hyperv = "hypervclock",
+    }
+}
+
+words! {
+    /// What becomes of ticks that the guest was too late for.
+    TickPolicy {
+        Delay = "delay",
+        Catchup = "catchup",
+        Merge = "merge",
+        Discard = "discard",
+    }
+}
+
+words! {
+    /// Whose time it follows.
+    Track {
+        Guest = "guest",
+        Wall = "wall",
+    }
+}
+
+impl Described {
+    /// Whether nothing is said.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        is_default(self)
+    }
+}
+
+fn is_default<T: Default + PartialEq>(value: &T) -> bool {
+    *value == T::default()
+}
+
+#[cfg(test)]
+mod tests;
