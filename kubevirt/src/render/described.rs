@@ -33,6 +33,10 @@ fn cpu(draft: &mut Draft<'_>) {
     let (sockets, cores, threads) = cpu.topology();
     // One socket of cores is what a guest sees of a number of vCPUs.
     let topology = (sockets > 1 || threads > 1).then_some(Topology { sockets, cores, threads });
+    if !cpu.features.is_empty() {
+        let at = draft.domain("cpu").field("features");
+        draft.found.warn(&at, "the RuntimeClass's handler on the node has to allow annotation virtlet.k8s/vm by name");
+    }
     let described = Cpu { topology, features: cpu.features.clone() };
     draft.description.cpu = Some(described).filter(|cpu| *cpu != Cpu::default());
 }

@@ -4,6 +4,8 @@ use std::collections::BTreeMap;
 
 use serde::Deserialize;
 
+use proto::vm::{ANNOTATION, VmDescription};
+
 use super::keys;
 
 /// What nobody may set unless the runtime handler allows it by name: it gives a guest any CPU that QEMU can make.
@@ -23,21 +25,29 @@ impl AnnotationPolicy {
     /// The annotations that a pod may not have here, under the names that it uses.
     #[must_use]
     pub fn forbidden<'a>(&self, all: &'a BTreeMap<String, String>) -> Vec<&'a str> {
-        let ours = all.iter().filter(|(key, value)| keys::is_ours(key) && !value.is_empty());
-        ours.map(|(key, _)| key.as_str()).filter(|key| !self.permits(key)).collect()
+        let is_ours = |key: &str| keys::is_ours(key) || key == ANNOTATION;
+        let ours = all.iter().filter(|(key, value)| is_ours(key) && !value.is_empty());
+        ours.filter(|(key, value)| !self.permits(key, value)).map(|(key, _)| key.as_str()).collect()
     }
 
-    fn permits(&self, key: &str) -> bool {
+    fn permits(&self, key: &str, value: &str) -> bool {
         let canonical = keys::canonical(key);
         let names: Vec<String> = [Some(key.to_owned()), canonical.map(str::to_owned), canonical.and_then(keys::alias)]
             .into_iter()
             .flatten()
             .collect();
         let is_in = |list: &[String]| list.iter().any(|glob| names.iter().any(|name| matches(glob, name)));
-        let by_name = canonical.is_some_and(|name| ASKED_FOR.contains(&name));
+        let by_name =
+            canonical.is_some_and(|name| ASKED_FOR.contains(&name)) || key == ANNOTATION && has_features(value);
         let allowed = if by_name { is_in(&self.allow) } else { self.allow.is_empty() || is_in(&self.allow) };
         allowed && !is_in(&self.deny)
     }
+}
+
+/// Whether a description says what a guest's CPU has more or less, as a CPU in detail may.
+fn has_features(description: &str) -> bool {
+    let described = VmDescription::parse(description).ok().and_then(|description| description.cpu);
+    described.is_some_and(|cpu| !cpu.features.is_empty())
 }
 
 /// Whether a name is as a pattern says, in which `*` is any number of any letters.
@@ -84,6 +94,19 @@ mod tests {
         assert_eq!(forbidden(&[], &[], &detail), detail);
         assert!(forbidden(&["*"], &[], &detail).is_empty());
         assert!(forbidden(&["virtlet.cloud/libvirt-cpu-setting"], &[], &detail).is_empty());
+    }
+
+    #[test]
+    fn a_description_is_ours_and_one_with_features_of_a_cpu_is_a_cpu_in_detail() {
+        let of = |allow: &[&str], deny: &[&str], value: &str| {
+            let list = |names: &[&str]| names.iter().map(|name| (*name).to_owned()).collect();
+            let all = [(ANNOTATION.to_owned(), value.to_owned())].into();
+            AnnotationPolicy { allow: list(allow), deny: list(deny) }.forbidden(&all).len()
+        };
+        let (plain, features) = (r#"{"v":1,"endsAtReboot":true}"#, r#"{"v":1,"cpu":{"features":[{"name":"vmx"}]}}"#);
+        assert_eq!((of(&[], &[], plain), of(&[], &[], features)), (0, 1));
+        assert_eq!((of(&["Virtlet*"], &[], plain), of(&["virtlet.k8s/vm"], &[], features)), (1, 0));
+        assert_eq!(of(&[], &["virtlet.k8s/*"], plain), 1);
     }
 
     #[test]

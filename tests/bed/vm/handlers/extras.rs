@@ -19,11 +19,15 @@ use tests::pace::at_worst;
 use super::{create, ensure_machine};
 
 const HANDLERS: &str = "[handlers.desk]\ngraphics = 'vnc'\nwatchdog = 'itco'\nclock = 'localtime'\n\
-                        annotations.allow = ['Virtlet*']\nannotations.deny = ['virtlet.cloud/ssh-keys']\n";
-const TELL: &str = "#!/bin/sh\ngrep -m1 'model name' /proc/cpuinfo >/dev/console\ngrep -m1 siblings /proc/cpuinfo | tr -d '\\t ' >/dev/console\n";
+                        annotations.allow = ['Virtlet*', 'virtlet.k8s/vm']\nannotations.deny = ['virtlet.cloud/ssh-keys']\n";
+const TELL: &str = "#!/bin/sh\ngrep -m1 'model name' /proc/cpuinfo >/dev/console\ngrep -m1 siblings /proc/cpuinfo | tr -d '\\t ' >/dev/console\n\
+                    cat /sys/class/dmi/id/product_serial /sys/class/dmi/id/chassis_asset_tag >/dev/console\n";
 /// Four of the five fields that the handler lets a pod say.
 const CPU: &str = "{Mode: custom, model: {value: Westmere, fallback: forbid}, topology: {cores: 1, threads: 2}, \
                    features: [{name: aes, policy: disable}]}";
+/// Beside what annotations and the handler say.
+const DESCRIBED: &str = r#"{"v":1,"firmware":{"serial":"S-1"},"chassis":{"asset":"A-42"},
+    "clock":{"timer":{"pit":{"tickPolicy":"delay"}}},"features":{"smm":{}},"endsAtReboot":true}"#;
 const MANIFEST: &str = "kind: Pod\nmetadata: {name: web, annotations: {VirtletVCPUCount: '3', VirtletDiskDriver: ide}}\n\
                         spec: {runtimeClassName: desk, containers: [{name: vm, image: x}]}\n";
 
@@ -43,15 +47,24 @@ pub(super) fn adds(bed: &Bed) -> Result<()> {
         ensure!(refused.code() == tonic::Code::PermissionDenied, "{refused:?}");
     }
 
-    let said = [("VirtletVCPUCount", "2"), ("VirtletLibvirtCPUSetting", CPU)];
+    let said = [("VirtletVCPUCount", "2"), ("VirtletLibvirtCPUSetting", CPU), ("virtlet.k8s/vm", DESCRIBED)];
     let vm = create(&node, "desk", &image, TELL, &said)?;
     node.cri.start(&vm.container)?;
-    let parts =
-        ["<graphics type='vnc'", "<watchdog model='itco' action='reset'>", "<clock offset='localtime'>", "<genid>"];
+    let parts = [
+        "<graphics type='vnc'",
+        "<watchdog model='itco' action='reset'>",
+        "<clock offset='localtime'>",
+        "<timer name='pit' tickpolicy='delay'/>",
+        "<smm state='on'/>",
+        "<on_reboot>destroy</on_reboot>",
+        "<genid>",
+    ];
     ensure_machine(&vm, "pc-q35-", &parts)?;
     vm.wait_up()?;
     vm.wait_log("Westmere", BOOT_DEADLINE)?;
     vm.wait_log("siblings:2", BOOT_DEADLINE)?;
+    vm.wait_log("S-1", BOOT_DEADLINE)?;
+    vm.wait_log("A-42", BOOT_DEADLINE)?;
     explained(bed, &vm.pod.metadata.clone().unwrap_or_default().name)?;
     let screen = Path::new("/run/virtlet/screen").join(&vm.machine).join("vnc.sock");
     no_screen_but_qemus(bed, &vm.pod.metadata.clone().unwrap_or_default().name, &screen)?;
@@ -65,6 +78,7 @@ fn explained(bed: &Bed, pod: &str) -> Result<()> {
     for (name, parts) in [
         ("vCPUs", ["2", "annotation VirtletVCPUCount"]),
         ("CPU", ["Westmere, in detail", "annotation VirtletLibvirtCPUSetting"]),
+        ("chassis", ["A-42", "annotation virtlet.k8s/vm"]),
         ("graphics", ["vnc", "runtime handler `desk`, graphics"]),
         ("disk bus", ["virtio", "default"]),
     ] {
