@@ -11,3 +11,5 @@ mod lists;
 mod metrics;
 pub mod runtime;
 pub(super) mod starting;
+#[cfg(test)]
+mod tests;
