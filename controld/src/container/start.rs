@@ -19,7 +19,7 @@ use uuid::Uuid;
 use vmspec::Resources;
 use vmspec::annotations::PodAnnotations;
 use vmspec::error::{Error, Kind, Result};
-use vmspec::plan::{Passed, PassedDevice};
+use vmspec::plan::{MachinePlan, Passed, PassedDevice};
 use vmspec::seed::{Objects, Wishes, guest_disks};
 
 use super::parts::libvirt_log;
@@ -29,7 +29,7 @@ use crate::container::resources::confinement;
 use crate::disks::{block_devices, emptydir, flexvolume, growth, persistent};
 use crate::files::{io_failed, remove};
 use crate::guest::console::follow::Follower;
-use crate::guest::console::scribe::Scribe;
+use crate::guest::console::scribe::{Qemu, Scribe};
 use crate::guest::console::{COMMAND_END, COMMAND_LOG, SERIAL_LOG};
 use crate::guest::{agents, screen, seed, share};
 use crate::model::domain::{DomainSpec, Hostdev, Shared, WrapperEnv};
@@ -225,9 +225,15 @@ pub(super) async fn follow(uses: &Arc<Uses>, container: &Container, is_running: 
     let Some(log) = container.log_path(&sandbox.config) else { return Ok(None) };
     let (watcher, dir, limit) = (uses.watcher.clone(), uses.console_dir(container), uses.config.machine.console_log);
     let is_for_command = container.machine.guest.command.is_some();
-    let scribe = || Scribe::new(uses.consoles.clone(), container.machine.id.to_string(), dir.clone());
-    let (names, scribe) = if is_for_command { (COMMAND_FILES, None) } else { (SERIAL_FILES, Some(scribe())) };
-    off_reactor(move || Follower::start(&watcher, &dir, names, log, limit, (scribe, is_running))).await.map(Some)
+    let MachinePlan { id, domain, .. } = &container.machine;
+    let scribe = Scribe::new(uses.consoles.clone(), id.to_string(), dir.clone());
+    let (names, scribe) = if is_for_command {
+        let qemu = Qemu { processes: uses.processes.clone(), domain: domain.clone(), id: id.uuid() };
+        (COMMAND_FILES, scribe.of_command(qemu))
+    } else {
+        (SERIAL_FILES, scribe)
+    };
+    off_reactor(move || Follower::start(&watcher, &dir, names, log, limit, (Some(scribe), is_running))).await.map(Some)
 }
 
 /// The agent that a pod wants installed in its guest.

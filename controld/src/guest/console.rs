@@ -7,13 +7,13 @@
 //!   line once even if controld is killed in between ([`position`]). [`watch`] tells it that there is more.
 //! - [`end`] reads what the agent in the guest has said of the end of the machine's command, where the machine is for one; the
 //!   command's output is followed then, in place of the console.
-//! - [`scribe`] writes the append log where virtlogd does so no more.
+//! - [`scribe`] writes the append log, or what a command says, where virtlogd does so no more.
 //! - [`tail`] reads what the guest has printed last, where its kernel has panicked.
 //! - [`hub`] connects to the socket while clients are attached, or a scribe writes, and only then.
 //!
 //! virtlogd keeps `serial.log` and three predecessors of 2 MiB each (its defaults). What a guest prints beyond that while
-//! controld is down is lost, and so is what it prints between the end of virtlogd and the scribe's first look, and what a machine's command
-//! prints after the end of virtlogd: its ports have no socket. The machine itself runs on.
+//! controld is down is lost, and so is what it prints between the end of virtlogd and the scribe's first look. What a machine's command
+//! prints meanwhile waits in QEMU. The machine itself runs on.
 
 pub mod crilog;
 pub mod end;

@@ -7,6 +7,8 @@
 //! A QEMU that its guest has taken over says there what it likes, at any length: its arguments, the number in its pid file, as many
 //! descriptors as it may have. So each is read up to a bound.
 
+pub mod outlets;
+
 use std::collections::HashMap;
 use std::fs::File;
 use std::io;
@@ -20,6 +22,7 @@ use procfs::process::{FDTarget, LimitValue, Process, Stat, Status};
 use proto::tap::ProcessId;
 use uuid::Uuid;
 
+use self::outlets::Outlets;
 pub use super::cut_start::STATUS_DIR;
 use super::cut_start::found;
 
@@ -116,6 +119,14 @@ impl Processes {
     /// When a file cannot be read, or says something else than it should.
     pub fn pid(&self, dir: &Path, name: &str, id: Uuid) -> io::Result<Option<i32>> {
         self.look(dir, name, id, |process, _| Ok(process.pid))
+    }
+
+    /// The pipes of the command that machine `id` is for. Whoever has them reads what virtlogd would: only if there is none.
+    ///
+    /// # Errors
+    /// As of [`Self::usage`].
+    pub fn outlets(&self, dir: &Path, name: &str, id: Uuid) -> io::Result<Option<Outlets>> {
+        Ok(self.look(dir, name, id, outlets::of)?.flatten())
     }
 
     /// Takes this process for that of machine `id`, as long as it runs and has the machine's id among its arguments.

@@ -1,4 +1,4 @@
-//! Writes a console's log where virtlogd does so no more.
+//! Writes a machine's logs where virtlogd does so no more.
 //!
 //! QEMU gives what a console prints to virtlogd by a pipe that both have had since the machine's start. A virtlogd that was killed has no
 //! successor there (one that is upgraded hands its pipes on): for as long as it runs, QEMU drops what the pipe does not take. The console's
@@ -9,11 +9,15 @@
 //! closes a log that has grown, for a new one, and libvirt may have been told to let QEMU itself write (`stdio_handler` of qemu.conf). So
 //! it is looked twice before a scribe writes, and again while it does: it never writes beside another for long.
 //!
+//! A machine that is for a command has ports without a socket for the command's output and end. There a scribe takes virtlogd's place at the
+//! pipes themselves ([`Outlets`]), and nothing is lost that QEMU could not give away meanwhile.
+//!
 //! Nobody waits for a look ([`super::writers`]): it has a task of its own.
 
 use std::fs::{self, File, OpenOptions};
 use std::future;
 use std::io::{self, Write as _};
+use std::os::fd::OwnedFd;
 use std::os::unix::fs::OpenOptionsExt as _;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -22,14 +26,19 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use common::off_reactor;
+use tokio::io::AsyncReadExt as _;
+use tokio::net::unix::pipe;
 use tokio::sync::broadcast;
 use tokio::sync::broadcast::error::RecvError;
 use tokio::task::JoinSet;
 use tokio::time::{Instant, sleep, sleep_until};
 use tracing::Instrument as _;
+use uuid::Uuid;
 
-use super::SERIAL_LOG;
 use super::hub::Consoles;
+use super::{COMMAND_END, COMMAND_LOG, SERIAL_LOG};
+use crate::hypervisor::process::outlets::Outlets;
+use crate::hypervisor::process::{Processes, STATUS_DIR};
 
 /// By then virtlogd has opened the next log, if it has closed one that had grown.
 const ROTATION: Duration = Duration::from_secs(1);
@@ -38,13 +47,26 @@ const AGAIN: Duration = Duration::from_secs(60);
 /// Size of a log, and predecessors of it that are kept: virtlogd's own by default (`max_size` and `max_backups` of virtlogd.conf).
 const MAX: u64 = 2 << 20;
 const KEPT: usize = 3;
+/// Bytes of a pipe that are written at once: as many as a pipe holds.
+const PIPE: usize = 64 << 10;
 
-/// Writes the log of one machine's console.
+/// Writes the log of one machine's console, or those of its command.
 #[derive(Debug, Clone)]
 pub struct Scribe {
     consoles: Arc<Consoles>,
     machine: String,
     dir: PathBuf,
+    /// Whose pipes have output and end of a command; a console has a socket.
+    command: Option<Qemu>,
+}
+
+/// The QEMU of a machine that is for a command.
+#[derive(Debug, Clone)]
+pub struct Qemu {
+    pub processes: Arc<Processes>,
+    /// The machine's name in libvirt, and its id.
+    pub domain: String,
+    pub id: Uuid,
 }
 
 /// Has a scribe write where nobody else does.
@@ -138,7 +160,13 @@ impl Scribe {
     /// The scribe of the console of `machine`, whose log is in `dir`.
     #[must_use]
     pub fn new(consoles: Arc<Consoles>, machine: String, dir: PathBuf) -> Self {
-        Self { consoles, machine, dir }
+        Self { consoles, machine, dir, command: None }
+    }
+
+    /// The same of the command that the machine is for.
+    #[must_use]
+    pub fn of_command(self, qemu: Qemu) -> Self {
+        Self { command: Some(qemu), ..self }
     }
 
     /// Writes if nobody else does, until the machine ends or somebody does; whether to look again.
@@ -151,8 +179,16 @@ impl Scribe {
                 return true;
             }
         }
+        match &self.command {
+            Some(qemu) => self.stand_in_for_command(qemu.clone(), is_writing).await,
+            None => self.stand_in_for_console(is_writing).await,
+        }
+        true
+    }
+
+    async fn stand_in_for_console(&self, is_writing: &AtomicBool) {
         // A machine that has just ended has no console either.
-        let Some(output) = self.consoles.listen(&self.machine).await else { return true };
+        let Some(output) = self.consoles.listen(&self.machine).await else { return };
         is_writing.store(true, Ordering::Relaxed);
         tracing::warn!(machine = self.machine, "virtlogd does not write this console's log any more; controld does");
         let path = self.dir.join(SERIAL_LOG);
@@ -160,7 +196,32 @@ impl Scribe {
             Ok(log) => self.write(output, log).await,
             Err(error) => tracing::warn!(machine = self.machine, %error, "log of a console not opened"),
         }
-        true
+    }
+
+    async fn stand_in_for_command(&self, qemu: Qemu, is_writing: &AtomicBool) {
+        let Qemu { processes, domain, id } = qemu;
+        let Outlets { log, end } = match off_reactor(move || processes.outlets(Path::new(STATUS_DIR), &domain, id))
+            .await
+        {
+            Ok(Some(outlets)) => outlets,
+            // A machine that has just ended has none.
+            Ok(None) => return,
+            Err(error) => {
+                tracing::warn!(machine = self.machine, %error, "virtlogd does not write what this machine's command prints any more, nor does controld");
+                return;
+            }
+        };
+        is_writing.store(true, Ordering::Relaxed);
+        tracing::warn!(
+            machine = self.machine,
+            "virtlogd does not write what this machine's command prints any more; controld does"
+        );
+        let [log, end] =
+            [(log, COMMAND_LOG), (end, COMMAND_END)].map(|(pipe, name)| drained(pipe, self.dir.join(name)));
+        let (log, end) = tokio::join!(log, end);
+        if let Err(error) = log.and(end) {
+            tracing::warn!(machine = self.machine, %error, "output of a machine's command was lost");
+        }
     }
 
     /// Whether the log has no writer, and that is no moment of a rotation.
@@ -214,6 +275,25 @@ impl Scribe {
         let written = self.consoles.writers().now().await?;
         Ok(self.dir.file_name().is_some_and(|name| written.contains(name)))
     }
+}
+
+/// Writes to the log what comes through the pipe, until there is nobody to write to that.
+async fn drained(pipe: OwnedFd, log: PathBuf) -> io::Result<()> {
+    let mut pipe = pipe::Receiver::from_owned_fd(pipe)?;
+    let mut log = off_reactor(move || Log::open(log)).await?;
+    let (mut buffer, mut lost) = (vec![0; PIPE], Ok(()));
+    while let read @ 1.. = pipe.read(&mut buffer).await? {
+        let printed = Bytes::copy_from_slice(buffer.get(..read).unwrap_or_default());
+        let written;
+        (log, written) = off_reactor(move || {
+            let written = log.append(&printed);
+            (log, written)
+        })
+        .await;
+        // As virtlogd does, it goes on with what comes next.
+        lost = lost.and(written);
+    }
+    lost
 }
 
 // === impl Log ===
@@ -274,6 +354,7 @@ mod tests {
     use tokio::net::UnixListener;
 
     use super::*;
+    use crate::hypervisor::process::outlets::tests::{ID, machine};
 
     /// A directory of a name that no other test's has, with a log.
     fn console() -> tempfile::TempDir {
@@ -341,6 +422,29 @@ mod tests {
         assert!(stand_in.task.join_next().await.expect("a task").expect("no panic"), "to be looked at again");
         let log = fs::read_to_string(dir.path().join(SERIAL_LOG)).expect("log");
         assert_eq!(log, "by virtlogd\nby the guest\n");
+    }
+
+    #[tokio::test]
+    async fn what_a_command_prints_and_how_it_ends_is_written_until_its_machine_ends() {
+        let dir = console();
+        let (mut child, processes) = machine();
+        let qemu = Qemu { processes: Arc::new(processes), domain: "vm".into(), id: ID };
+        let mut stand_in = StandIn::new(Some(scribe(dir.path()).of_command(qemu)), true);
+        stand_in.due().await;
+        stand_in.go_on();
+        let mut guest = child.stdin.take().expect("piped");
+        let began = Instant::now();
+        while !stand_in.is_writing.load(Ordering::Relaxed) {
+            assert!(began.elapsed() < AGAIN, "no scribe");
+            sleep(Duration::from_millis(10)).await;
+        }
+        io::Write::write_all(&mut guest, b"oends\n5 why\n").expect("taken");
+        drop(guest);
+        stand_in.written().await;
+        child.wait().expect("ended");
+        let read = |name| fs::read_to_string(dir.path().join(name)).expect("log");
+        assert!(read(COMMAND_LOG).ends_with("oends\n") && read(COMMAND_END).ends_with("5 why\n"));
+        assert_eq!(read(SERIAL_LOG), "by virtlogd\n");
     }
 
     #[tokio::test]
