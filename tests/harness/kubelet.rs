@@ -5,8 +5,8 @@ use std::net::{IpAddr, Ipv4Addr};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use anyhow::{Context as _, Result};
-use serde_json::{Value, json};
+use anyhow::{Context as _, Result, ensure};
+use serde_json::{Map, Value, json};
 
 use crate::case::Bed;
 use crate::cluster::Cluster;
@@ -176,6 +176,29 @@ impl Kubelet {
         Ok(serde_json::from_str(&ask(READ_ONLY_PORT, "/stats/summary")?)?)
     }
 
+    /// A page of kubelet's metrics: `/metrics` has its own, `/metrics/cadvisor` those of containers.
+    ///
+    /// # Errors
+    /// When it does not answer.
+    pub fn metrics(&self, path: &str) -> Result<String> {
+        ask(READ_ONLY_PORT, path)
+    }
+
+    /// Fails unless kubelet says that these of its feature gates, which [`gates`] has turned on, are on.
+    ///
+    /// # Errors
+    /// When one is off, or kubelet does not answer.
+    pub fn has_gates(&self, names: &[&str]) -> Result<()> {
+        let page = self.metrics("/metrics")?;
+        let said = |name: &&&str| {
+            let begin = format!("kubernetes_feature_enabled{{name=\"{name}\",");
+            page.lines().any(|line| line.starts_with(&begin) && line.ends_with(" 1"))
+        };
+        let off: Vec<_> = names.iter().filter(|name| !said(name)).collect();
+        ensure!(off.is_empty(), "kubelet does not say that {off:?} are on");
+        Ok(())
+    }
+
     /// Waits until `holds` is true of the pod.
     ///
     /// # Errors
@@ -195,6 +218,13 @@ impl Kubelet {
 pub fn no_pod(what: &str, pod: &Value) -> String {
     let status = &pod["status"];
     format!("no {what}: {}, {}: {}", status["phase"], status["reason"], status["containerStatuses"])
+}
+
+/// Settings of kubelet that turn these feature gates on.
+#[must_use]
+pub fn gates(names: &[&str]) -> Value {
+    let on: Map<String, Value> = names.iter().map(|name| ((*name).to_owned(), json!(true))).collect();
+    json!({"featureGates": on})
 }
 
 /// Manifest of a pod whose only container is a machine.

@@ -4,13 +4,15 @@
 use std::time::Duration;
 
 use anyhow::{Result, ensure};
-use serde_json::{Map, Value, json};
+use proto::cri::{ListContainersRequest, ListImagesRequest};
+use serde_json::{Value, json};
 use tests::agent_image::tiny_with_agent;
 use tests::case::{Bed, Case};
 use tests::command::{command, run as run_to_end};
 use tests::controllers::Controllers;
 use tests::image_server::Fault;
-use tests::kubelet::Kubelet;
+use tests::kubelet::{Kubelet, gates};
+use tests::node::Node;
 use tests::wait::wait_for;
 
 use super::whole::{self, STEP_DEADLINE, is_empty, runtime_class};
@@ -19,6 +21,10 @@ const DEADLINE: Duration = Duration::from_secs(600);
 /// Those that are off by themselves.
 const FEATURES: [&str; 4] =
     ["VolumeBindMountOptions", "EmptyDirVolumeMode", "AtomicWriteVolumeUserFields", "DefaultPodSysctls"];
+/// One that is kubelet's alone: it names the handler of a pod's RuntimeClass when it pulls the pod's image.
+const NAMES_HANDLER: &str = "RuntimeClassInImageCriApi";
+/// Another one than the pod's, so that it is seen for which an image was pulled.
+const SETTINGS: &str = "images.default_handler = 'plain'\nhandlers.virtlet.guest_agent = true";
 /// As long as kubelet 1.37 hands it on. The API server takes one more, which kubelet cuts.
 const HOST_NAME: &str = "a-host-name-that-a-pod-says-itself-and-that-is-lon.example.test";
 const LABEL: &str = "a-host-name-that-a-pod-says-itself-and-that-is-lon";
@@ -38,11 +44,12 @@ struct Authority {
 
 fn run(bed: &Bed) -> Result<()> {
     ensure!(HOST_NAME.len() == 63, "it has {} characters", HOST_NAME.len());
-    let (node, cluster, mut plane) = whole::with_features(bed, "handlers.virtlet.guest_agent = true", &FEATURES)?;
+    let (node, cluster, mut plane) = whole::with_features(bed, SETTINGS, &FEATURES)?;
     let image = node.images.offer("agent.qcow2", &tiny_with_agent(bed)?, Fault::None);
-    let gates: Map<String, Value> = FEATURES.iter().map(|feature| ((*feature).to_owned(), json!(true))).collect();
-    let settings = json!({"featureGates": gates, "defaultPodSysctls": {"kernel.domainname": "of-the-node.test"}});
-    let _kubelet = Kubelet::configured_in(bed, &cluster, &settings)?;
+    let mut settings = gates(&[&FEATURES[..], &[NAMES_HANDLER]].concat());
+    settings["defaultPodSysctls"] = json!({"kernel.domainname": "of-the-node.test"});
+    let kubelet = Kubelet::configured_in(bed, &cluster, &settings)?;
+    kubelet.has_gates(&[NAMES_HANDLER])?;
     let authority = Authority::new(bed)?;
     plane.apply(&objects(&image, &authority))?;
     let certificate = authority.sign(&mut plane)?;
@@ -53,6 +60,7 @@ fn run(bed: &Bed) -> Result<()> {
             printf '#!/bin/sh\\necho ran\\n' >$dir/script && chmod 755 $dir/script && { $dir/script 2>/dev/null || echo held; }
         done";
     whole::says(&plane, "vm", script, &format!("{LABEL}\n{HOST_NAME}\nof-the-node.test\n1750\n{OWNER}\nheld\nran\n"))?;
+    pulled_for_the_pods_handler(&node)?;
     let roots = plane.kubectl(&["exec", "vm", "--", "cat", "/srv/trust/roots.pem"])?;
     ensure!(roots.trim() == authority.certificate, "trust bundle: {roots}");
     let own = plane.kubectl(&["exec", "vm", "--", "cat", "/srv/trust/own.pem"])?;
@@ -60,6 +68,19 @@ fn run(bed: &Bed) -> Result<()> {
 
     plane.kubectl(&["delete", "pod", "vm", "--wait=false"])?;
     wait_for("end of the pod", STEP_DEADLINE, || Ok(is_empty(&mut plane)?.then_some(())))
+}
+
+/// By the gate kubelet knows an image by its handler as well, and takes it for one in use if the container's is the same.
+fn pulled_for_the_pods_handler(node: &Node) -> Result<()> {
+    let request = ListImagesRequest::default();
+    let images = node.cri.image_call(|mut client| async move { client.list_images(request).await })?.images;
+    let of_image: Vec<_> = images.into_iter().filter_map(|image| Some(image.spec?.runtime_handler)).collect();
+    ensure!(of_image == ["virtlet"], "images of {of_image:?}");
+    let request = ListContainersRequest::default();
+    let containers = node.cri.call(|mut client| async move { client.list_containers(request).await })?.containers;
+    let of_container: Vec<_> = containers.into_iter().filter_map(|one| Some(one.image?.runtime_handler)).collect();
+    ensure!(of_container == of_image, "a container whose image is of {of_container:?}");
+    Ok(())
 }
 
 impl Authority {
