@@ -12,8 +12,8 @@ use prost::encoding::{DecodeContext, WireType, decode_key, decode_varint, encode
 use proto::cri::runtime_service_client::RuntimeServiceClient;
 use proto::cri::{
     CheckpointContainerRequest, CheckpointPodRequest, DnsConfig, LinuxPodSandboxConfig, LinuxSandboxSecurityContext,
-    ListPodSandboxRequest, NamespaceOption, PodSandboxConfig, PodSandboxMetadata, RestorePodRequest,
-    RunPodSandboxRequest, VersionRequest,
+    ListPodSandboxRequest, NamespaceOption, PodSandboxConfig, PodSandboxMetadata, PodSandboxStatusRequest,
+    RestorePodRequest, RunPodSandboxRequest, VersionRequest,
 };
 use tempfile::TempDir;
 use tonic::body::Body;
@@ -263,4 +263,18 @@ async fn what_is_not_there_yet_is_said_to_be_unimplemented_and_the_client_goes_o
         assert!(refused.code() == Code::Unimplemented && refused.message().contains(why), "{refused}");
     }
     client.version(VersionRequest::default()).await.expect("answered");
+}
+
+/// With a time kubelet (1.37, gate `EventedPLEG`) takes the containers' statuses from here, and forgets which are of this sandbox: it starts
+/// a pod's init containers again and again.
+#[tokio::test]
+async fn a_sandbox_leaves_its_containers_statuses_to_calls_of_their_own() {
+    let node = Node::new().await;
+    let metadata = PodSandboxMetadata { name: "web".into(), uid: "u".into(), namespace: "ns".into(), attempt: 0 };
+    let config = PodSandboxConfig { metadata: Some(metadata), ..Default::default() };
+    let request = RunPodSandboxRequest { config: Some(config), runtime_handler: String::new() };
+    let pod_sandbox_id = node.runtime().run_pod_sandbox(request).await.expect("made").into_inner().pod_sandbox_id;
+    let request = PodSandboxStatusRequest { pod_sandbox_id, verbose: true };
+    let told = node.runtime().pod_sandbox_status(request).await.expect("told").into_inner();
+    assert!(told.status.is_some() && told.timestamp == 0 && told.containers_statuses.is_empty(), "{told:?}");
 }
