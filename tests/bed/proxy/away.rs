@@ -9,10 +9,8 @@ use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 use proto::cri::ContainerStatusRequest;
 use tests::case::{Bed, Case};
-use tests::containerd::Release;
-use tests::controld_metrics::{self, ADDRESS, answered};
 use tests::image_server::Fault;
-use tests::kubelet::{Kubelet, gates};
+use tests::kubelet::Kubelet;
 use tests::pace;
 use tests::records::DATABASE;
 use tests::wait::{wait_for, wait_until};
@@ -22,9 +20,6 @@ use super::{Both, DEADLINE, POD_DEADLINE, container, machine, wait_runs};
 
 /// Longer than a Status is the last good one, and than kubelet's patience.
 const STOPPED: Duration = Duration::from_secs(60);
-/// What is off by itself in kubelet and changes how it asks a runtime. The last one is for pods with a RuntimeClass, and is to do nothing here.
-const GATES: [&str; 4] =
-    ["EventedPLEG", "CRIListStreaming", "PodAndContainerStatsFromCRI", "RuntimeClassInImageCriApi"];
 /// controld tries a step of its start again after 30 s, and then has the others to make.
 const AGAIN: Duration = Duration::from_secs(90);
 
@@ -35,10 +30,9 @@ pub(super) const CASES: &[Case] = &[
 
 /// SIGSTOP: connections stay, and nothing is answered.
 fn stopped(bed: &Bed) -> Result<()> {
-    let both = Both::with(bed, Release::Newest, &format!("metrics.address = '{ADDRESS}'"))?;
+    let both = Both::start(bed)?;
     let image = both.node.images.offer("tiny.qcow2", &bed.config.guest("tiny.qcow2")?, Fault::None);
-    let kubelet = Kubelet::configured(bed, &gates(&GATES))?;
-    kubelet.has_gates(&GATES)?;
+    let kubelet = Kubelet::start(bed)?;
     kubelet.apply("one", &machine("one", &image))?;
     kubelet.apply("c", &container("c"))?;
     wait_runs(&kubelet, "one", POD_DEADLINE)?;
@@ -76,36 +70,11 @@ fn stopped(bed: &Bed) -> Result<()> {
         before.keys().all(|id| after.contains_key(id)) && after.len() == before.len() + 2,
         "{before:?}, then {after:?}"
     );
-    hears_and_asks_as_the_gates_say(&kubelet)?;
     for name in ["one", "two", "c"] {
         kubelet.delete(name)?;
     }
     wait_until("end of all", POD_DEADLINE, || both.ids().is_ok_and(|ids| ids.is_empty()))?;
     both.containerd.stop()
-}
-
-/// kubelet has not given up events, though they were cut off once, and has figures of both pods and lists by streams.
-fn hears_and_asks_as_the_gates_say(kubelet: &Kubelet) -> Result<()> {
-    let own = kubelet.metrics("/metrics")?;
-    let count = |what: &str| {
-        let begin = format!("kubelet_evented_pleg_connection_{what}_count ");
-        own.lines().find_map(|line| line.strip_prefix(&begin)?.parse::<u32>().ok())
-    };
-    let (heard, ended) = (count("success"), count("error"));
-    ensure!(heard.is_some_and(|heard| heard > 0) && ended.is_some_and(|ended| ended < 2), "{heard:?}, {ended:?}");
-    wait_for("figures by CRI of a machine and of a container", POD_DEADLINE, || {
-        let page = kubelet.metrics("/metrics/cadvisor")?;
-        let has = |name: &str| {
-            let label = format!("container=\"{name}\"");
-            page.lines().any(|line| line.starts_with("container_cpu_usage_seconds_total{") && line.contains(&label))
-        };
-        Ok((has("vm") && has("c")).then_some(()))
-    })?;
-    let page = controld_metrics::page()?;
-    for call in ["StreamPodSandboxes", "StreamContainers", "StreamPodSandboxStats"] {
-        ensure!(answered(&page, call) > 0, "kubelet has not called {call}");
-    }
-    Ok(())
 }
 
 /// controld cannot open its database, and stays for the containers until it can.
