@@ -5,11 +5,13 @@
 
 use std::fmt::Write as _;
 use std::fs;
+use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use anyhow::{Context as _, Result};
 use nix::mount::{MntFlags, umount2};
+use proto::cri::VersionRequest;
 use serde_json::json;
 
 use crate::case::Bed;
@@ -45,6 +47,8 @@ pub struct Containerd {
     socket: PathBuf,
     ctr: PathBuf,
     dir: PathBuf,
+    log: PathBuf,
+    level: &'static str,
 }
 
 impl Containerd {
@@ -53,43 +57,77 @@ impl Containerd {
     /// # Errors
     /// When it does not get ready.
     pub fn start(bed: &Bed, release: Release, plugins: &Path, pause: &Path) -> Result<Self> {
-        Self::start_with(bed, release, plugins, (pause, &[]))
+        // What no sandbox needs is off, so that neither is held up by it.
+        Self::launch(bed, release, plugins, ("warn", pause, &[]))
     }
 
-    /// [`Containerd::start`] with the words that the program is given.
+    /// [`Containerd::start`] with the words that the program is given. Each call that changes something is in the log.
     ///
     /// # Errors
     /// When it does not get ready.
-    pub fn start_with(
+    pub fn start_with(bed: &Bed, release: Release, plugins: &Path, (pause, words): (&Path, &[&str])) -> Result<Self> {
+        Self::launch(bed, release, plugins, ("info", pause, words))
+    }
+
+    fn launch(
         bed: &Bed,
         release: Release,
         plugins: &Path,
-        (pause, words_of_pause): (&Path, &[&str]),
+        (level, pause, words_of_pause): (&'static str, &Path, &[&str]),
     ) -> Result<Self> {
-        let name = name(release);
-        let (program, ctr): (PathBuf, PathBuf) = match release {
-            Release::Debian => ("/usr/bin/containerd".into(), "/usr/bin/ctr".into()),
-            Release::Newest => (bed.config.peer("containerd")?, bed.config.peer("ctr")?),
-        };
-        let dir = bed.dir.join(name);
+        let dir = bed.dir.join(name(release));
         fs::create_dir_all(&dir)?;
-        let config = dir.join("config.toml");
-        fs::write(&config, configuration(release, &dir, plugins))?;
-        // The shim is looked for in PATH, and has to be of the same release.
-        let shims = Path::new(&program).parent().context("containerd in the root directory")?;
-        let path = format!("PATH={}:/usr/sbin:/usr/bin:/sbin:/bin", shims.display());
-        let words =
-            [path.as_str(), &program.to_string_lossy(), "--config", &config.to_string_lossy()].map(String::from);
-        let mut daemon = Daemon::start(name, "/usr/bin/env", words, bed.logs().join(format!("{name}.log")))?;
         let socket = dir.join("containerd.sock");
-        wait_for(&format!("listener on {}", socket.display()), READY_DEADLINE, || {
-            daemon.still_runs()?;
-            Ok(std::os::unix::net::UnixStream::connect(&socket).ok())
-        })?;
+        let log = bed.logs().join(format!("{}.log", name(release)));
+        let daemon = run_in(bed, release, &dir, (plugins, level, &log))?;
         let cri = Cri::new(&socket)?;
-        let containerd = Self { daemon, cri, socket, ctr, dir };
+        let mut containerd = Self { daemon, cri, socket, ctr: ctr(bed, release)?, dir, log, level };
+        containerd.wait_listening()?;
         containerd.import(&archive(&containerd.dir, PAUSE, pause, words_of_pause)?)?;
         Ok(containerd)
+    }
+
+    /// Once it has ended, starts another release in its place: at the same socket, with all that it had, as where its package is upgraded.
+    ///
+    /// # Errors
+    /// When that one does not get ready.
+    pub fn upgrade(&mut self, bed: &Bed, release: Release, plugins: &Path) -> Result<()> {
+        self.daemon = run_in(bed, release, &self.dir, (plugins, self.level, &self.log))?;
+        self.ctr = ctr(bed, release)?;
+        self.wait_ready()
+    }
+
+    /// Starts it again after it has ended.
+    ///
+    /// # Errors
+    /// When it does not get ready.
+    pub fn restart(&mut self) -> Result<()> {
+        self.daemon.start_again()?;
+        self.wait_ready()
+    }
+
+    fn wait_listening(&mut self) -> Result<()> {
+        wait_for(&format!("listener on {}", self.socket.display()), READY_DEADLINE, || {
+            self.daemon.still_runs()?;
+            Ok(UnixStream::connect(&self.socket).ok().map(drop))
+        })
+    }
+
+    /// It listens before it has read what it has.
+    fn wait_ready(&mut self) -> Result<()> {
+        wait_for("containerd that answers", READY_DEADLINE, || {
+            self.daemon.still_runs()?;
+            let asked = VersionRequest::default();
+            Ok(self.cri.call(|mut client| async move { client.version(asked).await }).ok().map(drop))
+        })
+    }
+
+    /// For which pods it was asked to make a sandbox, over all its lives, by their UIDs; one of [`Containerd::start_with`].
+    ///
+    /// # Errors
+    /// When the log cannot be read.
+    pub fn sandboxes_asked_for(&self) -> Result<Vec<String>> {
+        Ok(self.daemon.log()?.lines().filter_map(asked_for).map(str::to_owned).collect())
     }
 
     /// Gives it the image of an archive.
@@ -148,18 +186,52 @@ const fn name(release: Release) -> &'static str {
     }
 }
 
-fn configuration(release: Release, dir: &Path, plugins: &Path) -> String {
+fn program(bed: &Bed, release: Release) -> Result<PathBuf> {
+    match release {
+        Release::Debian => Ok("/usr/bin/containerd".into()),
+        Release::Newest => bed.config.peer("containerd"),
+    }
+}
+
+fn ctr(bed: &Bed, release: Release) -> Result<PathBuf> {
+    Ok(program(bed, release)?.with_file_name("ctr"))
+}
+
+/// A daemon that has its state in `dir`, and its socket.
+fn run_in(bed: &Bed, release: Release, dir: &Path, (plugins, level, log): (&Path, &str, &Path)) -> Result<Daemon> {
+    let config = dir.join("config.toml");
+    fs::write(&config, configuration(release, dir, plugins, level))?;
+    let program = program(bed, release)?;
+    // The shim is looked for in PATH, and has to be of the same release.
+    let shims = program.parent().context("containerd in the root directory")?;
+    let path = format!("PATH={}:/usr/sbin:/usr/bin:/sbin:/bin", shims.display());
+    let words = [path.as_str(), &program.to_string_lossy(), "--config", &config.to_string_lossy()].map(String::from);
+    Daemon::start(name(release), "/usr/bin/env", words, log)
+}
+
+/// The pod's UID, in a line that says that a sandbox is to be made for it. Releases print a message of CRI in two ways, of which
+/// the newer one may have more than one blank between fields.
+fn asked_for(line: &str) -> Option<&str> {
+    let (_, asked) = line.split_once("msg=\"RunPodSandbox for ")?;
+    if [" returns sandbox id ", " failed, error"].iter().any(|end| asked.contains(end)) {
+        return None;
+    }
+    let older = asked.split_once("Uid:").and_then(|(_, rest)| rest.split_once(','));
+    let newer = asked.split_once("uid:\\\"").and_then(|(_, rest)| rest.split_once("\\\""));
+    older.or(newer).map(|(uid, _)| uid)
+}
+
+fn configuration(release: Release, dir: &Path, plugins: &Path, level: &str) -> String {
     let (dir, plugins) = (dir.display(), plugins.display());
     let mut text = String::new();
     let version = match release {
         Release::Debian => 2,
         Release::Newest => 3,
     };
-    // What no sandbox needs is off in both, so that neither is held up by it.
     let _infallible = write!(
         text,
         "version = {version}\nroot = '{dir}/root'\nstate = '{dir}/state'\n\
-         [grpc]\naddress = '{dir}/containerd.sock'\n[ttrpc]\naddress = '{dir}/ttrpc.sock'\n[debug]\nlevel = 'warn'\n"
+         [grpc]\naddress = '{dir}/containerd.sock'\n[ttrpc]\naddress = '{dir}/ttrpc.sock'\n[debug]\nlevel = '{level}'\n"
     );
     // AppArmor and negative OOM scores are refused in a cell.
     let plugin = match release {
@@ -214,4 +286,21 @@ pub fn archive_of(dir: &Path, name: &str, (program, names): (&Path, &[&str]), wo
     let archive = parts.join("image.tar");
     sh(&format!("tar -C {} -cf {} manifest.json config.json layer.tar", parts.display(), archive.display()))?;
     Ok(archive)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn of_either_release_a_call_for_a_sandbox_is_told_from_its_end() {
+        let lines = [
+            r#"time="2026-11-29T07:00:00Z" level=info msg="RunPodSandbox for &PodSandboxMetadata{Name:c-node1,Uid:4f,Namespace:default,Attempt:0,}""#,
+            r#"time="2026-11-29T07:00:00Z" level=info msg="RunPodSandbox for &PodSandboxMetadata{Name:c-node1,Uid:4f,Namespace:default,Attempt:0,} returns sandbox id \"0a\"""#,
+            r#"time="2026-11-29T07:00:00.1Z" level=info msg="RunPodSandbox for name:\"c-node1\"  uid:\"5e\"  namespace:\"default\"  attempt:1""#,
+            r#"time="2026-11-29T07:00:00.1Z" level=error msg="RunPodSandbox for name:\"c-node1\"  uid:\"5e\"  namespace:\"default\" failed, error" error="x""#,
+            r#"time="2026-11-29T07:00:00.1Z" level=info msg="StopPodSandbox for \"0a\"""#,
+        ];
+        assert_eq!(lines.iter().filter_map(|line| asked_for(line)).collect::<Vec<_>>(), ["4f", "5e"]);
+    }
 }
