@@ -153,3 +153,15 @@ fn runs(kubelet: &Kubelet, name: &str) -> Result<bool> {
 fn wait_runs(kubelet: &Kubelet, name: &str, deadline: Duration) -> Result<()> {
     wait_for(&format!("running pod {name}"), deadline, || Ok(runs(kubelet, name)?.then_some(())))
 }
+
+/// How often kubelet, over all its lives, has taken the pod for one that has no sandbox: as long as it is new, and never after.
+fn times_new(kubelet: &Kubelet, name: &str) -> Result<usize> {
+    let pod = format!("pod=\"default/{name}-{}\"", tests::kubelet::NODE);
+    let log = kubelet.daemon.log()?;
+    Ok(log.lines().filter(|line| line.contains("Need to start a new one") && line.contains(&pod)).count())
+}
+
+/// Of what there is in the cell, what is another one after a restart, and what is of the node and no pod's.
+fn of_the_node(thing: &str) -> bool {
+    thing.starts_with("process ") || thing.starts_with("file /var/lib/virtlet/images")
+}

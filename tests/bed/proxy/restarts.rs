@@ -1,4 +1,5 @@
-//! controld is killed fifty times, at any moment, while pods of both kinds come and go; two that stay are none the wiser.
+//! controld is killed fifty times, at any moment, while pods of both kinds come and go; two that stay are none the wiser. kubelet is killed
+//! twice meanwhile, once alone and once with controld.
 //!
 //! Moments are counted in answers of controld and not in time, by numbers of a seed that is drawn for each run. A failure names it.
 
@@ -18,13 +19,16 @@ use tests::numbers::Numbers;
 use tests::wait::{wait_for, wait_until};
 use tests::world::World;
 
-use super::{Both, DEADLINE, POD_DEADLINE, container, machine, wait_runs};
+use super::{Both, DEADLINE, POD_DEADLINE, container, machine, of_the_node, times_new, wait_runs};
 
 /// Each begins with a machine and a container that are made, so that there is always something to be disturbed.
 const ROUNDS: usize = 5;
 const KILLS_OF_ROUND: usize = 10;
 /// Pods of a round that come and go: even ones are machines.
 const SLOTS: usize = 6;
+/// In this round kubelet is killed while the first pods are made, and in that one with controld, at this kill.
+const KUBELET_ALONE: usize = 1;
+const KUBELET_TOO: (usize, usize) = (3, 5);
 /// What a controld answers before it is killed, at most. None: it is killed in its start.
 const ANSWERS: usize = 40;
 
@@ -40,12 +44,13 @@ fn killed_by(bed: &Bed, mut numbers: Numbers) -> Result<()> {
     // Without rules of a firewall: of a sandbox whose client goes while it is made, containerd 2.4 leaves them.
     let mut both = Both::on(bed, &Network::BRIDGE.conflist(), "")?;
     let image = both.node.images.offer("tiny.qcow2", &bed.config.guest("tiny.qcow2")?, Fault::None);
-    let kubelet = Kubelet::start(bed)?;
+    let mut kubelet = Kubelet::start(bed)?;
     kubelet.apply("vm", &machine("vm", &image))?;
     kubelet.apply("c", &container("c"))?;
     wait_runs(&kubelet, "vm", BOOT_DEADLINE)?;
     wait_runs(&kubelet, "c", POD_DEADLINE)?;
     let before = both.ids()?;
+    let new = [times_new(&kubelet, "vm")?, times_new(&kubelet, "c")?];
     let (world, mounts) = (World::look()?, mounts()?);
 
     let mut there = BTreeSet::new();
@@ -57,12 +62,23 @@ fn killed_by(bed: &Bed, mut numbers: Numbers) -> Result<()> {
         wait_until("a machine's and a container's new pods", POD_DEADLINE, || {
             both.ids().is_ok_and(|ids| [true, false].into_iter().all(|kind| has_new(&ids, &earlier, kind)))
         })?;
+        if round == KUBELET_ALONE {
+            kubelet.again()?;
+        }
         for kill in 0..KILLS_OF_ROUND {
             let answers = numbers.below(ANSWERS + 1);
             see(&both, &before, answers).with_context(|| format!("before kill {kill} of round {round}"))?;
             both.node.controld.still_runs()?;
             both.node.controld.kill9()?;
+            if (round, kill) == KUBELET_TOO {
+                kubelet.daemon.kill9()?;
+            }
             both.node.controld.start_again()?;
+            if (round, kill) == KUBELET_TOO {
+                // kubelet ends where no runtime answers it. systemd would start it until one does.
+                see(&both, &before, 1)?;
+                kubelet.restart()?;
+            }
             toggle(&kubelet, &pods, numbers.below(pods.len()), &mut there)?;
         }
         both.node.wait_ready()?;
@@ -75,9 +91,10 @@ fn killed_by(bed: &Bed, mut numbers: Numbers) -> Result<()> {
         Ok(both.ids().is_ok_and(|ids| ids == before).then_some(()))
     })
     .with_context(|| format!("{:?}", both.ids()))?;
-    // These say that neither was restarted.
+    // These say that neither was restarted, or taken for gone.
     wait_runs(&kubelet, "vm", POD_DEADLINE)?;
     wait_runs(&kubelet, "c", POD_DEADLINE)?;
+    ensure!(new == [times_new(&kubelet, "vm")?, times_new(&kubelet, "c")?], "kubelet has taken a pod for gone");
     ensure!(domains()?.len() == 1, "{:?}", domains()?);
     world.assert_same_but(of_the_node)?;
     wait_until("end of what containers had mounted", POD_DEADLINE, || self::mounts().is_ok_and(|now| now == mounts))?;
@@ -124,11 +141,6 @@ fn see(both: &Both, stays: &BTreeMap<String, i32>, lists: usize) -> Result<()> {
         taken += 1;
         Ok(None)
     })
-}
-
-/// What is another one after a kill, and what is of the node and no pod's.
-fn of_the_node(thing: &str) -> bool {
-    thing.starts_with("process ") || thing.starts_with("file /var/lib/virtlet/images")
 }
 
 fn mounts() -> Result<usize> {
