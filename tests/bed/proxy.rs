@@ -25,6 +25,7 @@ mod node_agents;
 mod pods;
 mod restarts;
 mod services;
+mod switch;
 mod workloads;
 
 const DEADLINE: Duration = Duration::from_secs(600);
@@ -42,6 +43,7 @@ pub(crate) fn cases() -> impl Iterator<Item = Case> {
         critest::CASES,
         filesystems::CASES,
         image_collection::CASES,
+        switch::CASES,
     ]
     .into_iter()
     .flatten()
