@@ -18,6 +18,7 @@ mod autoscaling;
 mod away;
 mod cluster;
 mod critest;
+mod faults;
 mod filesystems;
 mod image_collection;
 mod keys;
@@ -26,6 +27,7 @@ mod pods;
 mod restarts;
 mod services;
 mod switch;
+mod told;
 mod workloads;
 
 const DEADLINE: Duration = Duration::from_secs(600);
@@ -39,6 +41,7 @@ pub(crate) fn cases() -> impl Iterator<Item = Case> {
         pods::CASES,
         cluster::CASES,
         away::CASES,
+        faults::CASES,
         restarts::CASES,
         critest::CASES,
         filesystems::CASES,
