@@ -98,12 +98,13 @@ impl Kubelet {
         let manifests = bed.dir.join("manifests");
         fs::create_dir(&manifests)?;
         let config = bed.dir.join("kubelet.yaml");
-        // JSON is YAML.
         let mut whole = configuration(bed, &manifests)?;
         for (key, value) in settings.as_object().into_iter().flatten() {
             whole[key] = value.clone();
         }
-        fs::write(&config, whole.to_string())?;
+        // A line for each setting, as kubeadm writes it and people edit it. JSON is YAML.
+        let lines = whole.as_object().into_iter().flatten().map(|(key, value)| format!("{key}: {value}\n"));
+        fs::write(&config, lines.collect::<String>())?;
         let file = config.to_string_lossy();
         let args = [&["--config", &*file, "--hostname-override", NODE, "--node-ip", NODE_IP, "--v=2"], more].concat();
         let daemon = Daemon::start("kubelet", bed.config.peer(program)?, args, bed.logs().join("kubelet.log"))?;
