@@ -21,11 +21,13 @@ use tests::wait::{wait_for, wait_guest};
 use tonic::{Code, Status};
 
 use super::image_volumes;
-use super::volumes::{noexec, program};
+use super::volumes::{OWNER, noexec, program, token};
 
 /// Half a minute alone, and ten times that on a machine that is busy with others; cloud-init goes on for as long again.
 const CLOUD_DEADLINE: Duration = Duration::from_secs(600);
 const SEEDS: &str = "/run/virtlet/seed";
+/// Where kubelet mounts the service account's token. A guest of a distribution has a link in that path, and the token by virtiofs alone.
+const TOKEN: &str = "/var/run/secrets/kubernetes.io/serviceaccount";
 const KEY: &str = "ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAIAcICQoLDA0ODxAREhMUFRYXGBkaGxwdHh8gISIjJCUm";
 
 /// Of a guest's script: a mount and a link as another start has left them, and what there is of both.
@@ -106,7 +108,8 @@ fn sources(bed: &Bed) -> Result<()> {
             "#!/bin/sh\nexec >/dev/console 2>&1\necho said {said}\n@virtlet-mount-script@\n{TWICE}\n@virtlet-mount-script@\n{DISKS}\n\
              echo for {said} >/scratch/word; sync\necho below: $(cat /scratch/below/file)\n\
              grep ' virtiofs ' /proc/mounts | grep -v nosuid,nodev || echo harmless\ncat /data/file /etc/one.conf\necho x >/data/new || echo read only\n\
-             echo programs: $(/data/program || echo none) $(/scratch/below/program)\n"
+             echo programs: $(/data/program || echo none) $(/scratch/below/program)\n\
+             echo 1 >/proc/sys/fs/protected_symlinks; echo token $(cat /var/token/token 2>&1)\n"
         )
     };
     let (_open, volume) = block_volume(bed)?;
@@ -140,7 +143,7 @@ fn sources(bed: &Bed) -> Result<()> {
     };
     let scratch = volumes.mount("empty-dir", "scratch", "/scratch");
     let below = volumes.mount("empty-dir", "data", "/scratch/below");
-    container.mounts = vec![told("created")?, below, read_only, one, scratch];
+    container.mounts = vec![told("created")?, below, read_only, one, scratch, token(&volumes, "/var/token")?];
     let pod = node.pod("told")?;
     let sandbox = node.cri.run_sandbox(&pod)?;
     let with = PodSandboxConfig { annotations: container.annotations.clone(), ..pod.clone() };
@@ -160,6 +163,7 @@ fn sources(bed: &Bed) -> Result<()> {
         "of a file",
         "read only",
         "programs: none ran",
+        "token of the pod",
     ];
     for line in lines.into_iter().chain(["user-data script exit 0"]) {
         vm.wait_log(line, BOOT_DEADLINE).with_context(|| vm.log_text().unwrap_or_default())?;
@@ -390,6 +394,7 @@ fn cloud_init(bed: &Bed) -> Result<()> {
         noexec(one),
         noexec(image_volumes::mount(&of_image("models", false)?, "/srv/models")),
         image_volumes::mount(&of_image("parted", true)?, "/srv/parted"),
+        token(&volumes, TOKEN)?,
     ];
     let vm = node.start_pod(node.pod("whole")?, &container)?;
     wait_cloud_init(bed, &vm)?;
@@ -397,7 +402,14 @@ fn cloud_init(bed: &Bed) -> Result<()> {
     let environment = "KUBERNETES_SERVICE_HOST=10.96.0.1\nQUOTED=\"a \\\"b\\\" \\$c \\`d\\` \\\\\"";
     let programs = "cp /data/program /scratch/program; \
                     for dir in /data /data/inner /scratch/below /scratch /run/virtlet/share/2; do $dir/program 2>/dev/null || echo no; done";
+    // The distribution has protected links; whoever asks here is root, or is none of the guest's users.
+    let by_each = format!(
+        "cat /proc/sys/fs/protected_symlinks; stat -c %u {TOKEN}/token; cat {TOKEN}/token; \
+         for user in {OWNER} 4321; do setpriv --reuid $user --clear-groups cat {TOKEN}/token; done"
+    );
+    let token_of_each = format!("1\n{OWNER}\nof the pod\nof the pod\nof the pod");
     let made = [
+        (&*by_each, &*token_of_each),
         ("cat /etc/cloud/environment", environment),
         (". /etc/cloud/environment; printf %s \"$QUOTED\"", "a \"b\" $c `d` \\"),
         ("stat -c '%a %U' /etc/cloud/environment", "600 root"),

@@ -28,7 +28,7 @@ const GRACE: Duration = Duration::from_secs(30);
 /// Until the guest sees what has changed on the node: its kernel trusts what it knows for a second.
 const SEEN: Duration = Duration::from_secs(20);
 /// A user of the guest and of the node: numbers are the same on both sides.
-const OWNER: u32 = 1234;
+pub(super) const OWNER: u32 = 1234;
 
 pub(super) const CASES: &[Case] = &[
     Case { name: "vm::volumes_are_seen_in_the_guest_as_the_pod_says", deadline: DEADLINE, run: seen },
@@ -108,9 +108,8 @@ pub(super) fn noexec(mount: Mount) -> Mount {
 }
 
 /// As kubelet makes it in memory for a pod that has a user: since Kubernetes 1.36 the links are that user's, too.
-fn token(bed: &Bed) -> Result<Mount> {
-    let volumes = PodVolumes::new(&bed.dir, POD);
-    let mount = volumes.fill("projected", "token", &[("token", "of the pod\n")], "/var/token")?;
+pub(super) fn token(volumes: &PodVolumes, path: &str) -> Result<Mount> {
+    let mount = volumes.fill("projected", "token", &[("token", "of the pod\n")], path)?;
     let dir = volumes.path("projected", "token");
     lchown(dir.join("token"), Some(OWNER), Some(OWNER))?;
     fs::set_permissions(dir, fs::Permissions::from_mode(0o1777))?;
@@ -147,7 +146,7 @@ fn virtiofsds() -> Result<Vec<i32>> {
 fn seen(bed: &Bed) -> Result<()> {
     let node = start(bed)?;
     let volumes = Volumes::new(bed)?;
-    let mounts = [volumes.all(), vec![token(bed)?]].concat();
+    let mounts = [volumes.all(), vec![token(&PodVolumes::new(&bed.dir, POD), "/var/token")?]].concat();
     let before = World::look()?;
     let vm = boots(bed, &node, mounts)?;
 
