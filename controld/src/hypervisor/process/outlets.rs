@@ -163,8 +163,9 @@ pub(crate) mod tests {
         r#"{"driver":"virtserialport","nr":4,"chardev":"charchannel3","id":"channel3","name":"org.virtlet.exit.0"}"#,
     ];
     /// Has three pipes whose readers have ended, and writes to the last two what it reads: two lines for each. What else it was left is closed.
+    /// A reader has the pipes before its own open too, so each is waited for.
     const SCRIPT: &str = "for fd in /proc/$$/fd/*; do fd=${fd##*/}; [ $fd -lt 3 ] || eval \"exec $fd>&-\"; done
-        exec 5> >(:) 6> >(:) 7> >(:); echo ready
+        exec 5> >(:); wait $!; exec 6> >(:); wait $!; exec 7> >(:); wait $!; echo ready
         while read -r log && read -r end; do echo $log >&6; echo $end >&7; done";
 
     /// A process with arguments and pipes as a QEMU has them whose virtlogd has ended.
