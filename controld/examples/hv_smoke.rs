@@ -7,13 +7,14 @@
 
 #![expect(clippy::print_stdout, reason = "made to be watched")]
 
+use std::collections::BTreeMap;
 use std::os::unix::fs::chown;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::Duration;
 
 use anyhow::{Context as _, bail, ensure};
-use controld::hypervisor::{DomainPhase, HvEvent, Hypervisor};
+use controld::hypervisor::{Beginning, DomainPhase, HvEvent, Hypervisor};
 use controld::model::domain::{self, DomainSpec, WrapperEnv};
 use proto::tap::{QemuUser, Token};
 use tokio::sync::broadcast;
@@ -50,7 +51,8 @@ async fn run(hv: &Hypervisor, events: &mut broadcast::Receiver<HvEvent>, spec: &
     let begun = std::time::Instant::now();
     let wanted = CancellationToken::new();
     let turn = hv.start_turn(&wanted).await?;
-    hv.start(turn, spec.plan.id.uuid(), Path::new("/var/log/libvirt/qemu/none.log"), None, &wanted).await?;
+    let begins = Beginning { growth: None, paused: false };
+    hv.start(turn, spec.plan.id.uuid(), Path::new("/var/log/libvirt/qemu/none.log"), begins, &wanted).await?;
     println!("started in {} ms", begun.elapsed().as_millis());
     let state = hv.state(spec.plan.id.uuid()).await?;
     ensure!(state.is_some_and(|state| state.phase == DomainPhase::On), "started, yet {state:?}");
@@ -84,6 +86,7 @@ fn spec(dir: &Path, emulator: PathBuf, user: QemuUser) -> anyhow::Result<DomainS
     make_disk(&root, &["-F", "qcow2", "-b", &below], &[])?;
     chown(&root, Some(user.uid), Some(user.gid))?;
     Ok(DomainSpec {
+        files: BTreeMap::new(),
         memory_nodes: None,
         plan: MachinePlan {
             passed: Default::default(),

@@ -104,7 +104,7 @@ impl Containers {
             .map_err(|cause| Error::because(Kind::Invalid, "the pod cannot become a machine", cause))?;
         let (id, machine) = (ContainerId::random(), MachineId::random());
         let accel = self.uses.accel.get().await;
-        let offer = self.offer(&handler, &sandbox.config.uid, accel).await?;
+        let offer = self.offer((&handler, &annotations), &sandbox.config.uid, accel).await?;
         let (node, asked) = (devices::Node::new(), create.config.clone());
         let (uid, of) = (sandbox.config.uid.clone(), handler.clone());
         let (config, pod) = (self.uses.config.clone(), sandbox.config.clone());
@@ -167,7 +167,7 @@ impl Containers {
         let folder = off_reactor(move || volumes.claim(&owner)).await.map_err(no_disk)?;
         let draft = draft.with_files_below(&folder.flexvolumes());
         flexvolume::make(draft.flexvolumes()).await?;
-        let (asked, machine_type) = (draft::hardware::machine_type(&handler), &draft.hardware().machine);
+        let (asked, machine_type) = (draft::hardware::machine_type(&handler, &annotations), &draft.hardware().machine);
         self.uses.volumes.note_machine_type(&folder, &asked, machine_type).await.map_err(no_disk)?;
         // A volume has a life of its own.
         let lifetime = if draft.persistent_root().is_some() {
@@ -268,13 +268,18 @@ impl Containers {
         Some(Screen::of(&self.uses.config, &self.uses.processes, &container.machine).await)
     }
 
-    /// What the emulator has for machines of a runtime handler: of the type that the pod's earlier machines had, if it has that, or of the
+    /// What the emulator has for machines of a runtime handler, or as a pod says: of the type that the pod's earlier machines had, if it has that, or of the
     /// newest one.
-    async fn offer(&self, handler: &Handler, pod_uid: &str, accel: Accelerator) -> Result<Offer> {
+    async fn offer(
+        &self,
+        (handler, annotations): (&Handler, &PodAnnotations),
+        pod_uid: &str,
+        accel: Accelerator,
+    ) -> Result<Offer> {
         let uses = &self.uses;
         // The emulator may have been replaced since it was asked last.
         uses.accel.refresh_wrapper(&uses.config).await;
-        let machine = draft::hardware::machine_type(handler);
+        let machine = draft::hardware::machine_type(handler, annotations);
         if let Some(had) = uses.volumes.machine_type(pod_uid, &machine).await {
             match uses.hypervisor.offer(&uses.config.vmwrapper, &had, accel).await? {
                 Ok(offer) => return Ok(offer),
@@ -290,7 +295,7 @@ impl Containers {
         };
         let there = uses.hypervisor.machine_types().await?;
         if !there.contains(machine.as_str()) {
-            return Err(draft::hardware::no_machine_type(handler, &there));
+            return Err(draft::hardware::no_machine_type(handler, annotations, &there));
         }
         let what = format!("the emulator can make no machine of type `{machine}` with accelerator `{accel}`");
         Err(Error::because(Kind::State, what, nothing))

@@ -45,7 +45,7 @@ pub use self::ffi::LibvirtError;
 use self::link::{Keeper, Link};
 use self::policy::Policy;
 use self::press::Presses;
-pub use self::start::{Growth, StartTurn};
+pub use self::start::{Beginning, Growth, StartTurn};
 
 /// How long a libvirtd that was there has to be there again.
 const RETURNS: Duration = Duration::from_secs(20);

@@ -285,10 +285,12 @@ fn has_outlived_its_boot(sandbox: &Sandbox, boot: &Boot) -> bool {
 }
 
 fn attach_of(id: &PodId, config: &SandboxConfig, annotations: &PodAnnotations, handler: &MachineDefaults) -> Attach {
-    let default =
-        NetworkAsk { network: None, interface: None, mac: None, ips: Vec::new(), device_id: None, aliases: Vec::new() };
+    let described = &annotations.described;
+    let default = NetworkAsk { mac: described.mac, ..NetworkAsk::default() };
     let others = &annotations.networks;
-    let networks = if others.is_empty() { Vec::new() } else { [&[default], others.as_slice()].concat() };
+    let asks_nothing = others.is_empty() && described.mac.is_none();
+    let networks = if asks_nothing { Vec::new() } else { [&[default], others.as_slice()].concat() };
+    let queues = annotations.vcpus.or(config.cpus).or(handler.default_vcpus);
     Attach {
         namespace: config.namespace.clone(),
         name: config.name.clone(),
@@ -297,7 +299,7 @@ fn attach_of(id: &PodId, config: &SandboxConfig, annotations: &PodAnnotations, h
         dns: config.dns.clone(),
         networks,
         data_path: annotations.data_path.or(handler.data_path.get().copied()),
-        queues: annotations.vcpus.or(config.cpus).or(handler.default_vcpus),
+        queues: if described.devices.one_nic_queue { Some(1) } else { queues },
         anti_spoof: annotations.anti_spoof,
         host_ports: config.host_ports.clone(),
         bandwidth: annotations.bandwidth.clone(),

@@ -92,6 +92,14 @@ fn options() -> Options {
 // === impl Document ===
 
 impl Document {
+    /// One of a value that is no manifest's.
+    #[must_use]
+    pub fn of(value: Value) -> Self {
+        let text = |key: &str| value.get(key).and_then(Value::as_str).unwrap_or_default();
+        let kind = Kind::of(text("apiVersion"), text("kind"));
+        Self { number: 1, kind, value }
+    }
+
     fn text(&self, pointer: &str) -> &str {
         self.value.pointer(pointer).and_then(Value::as_str).unwrap_or_default()
     }
@@ -117,6 +125,12 @@ impl Document {
     #[must_use]
     pub fn namespace(&self) -> Option<&str> {
         Some(self.text("/metadata/namespace")).filter(|namespace| !namespace.is_empty())
+    }
+
+    /// Which of its states it is, if it is an API server's.
+    #[must_use]
+    pub fn resource_version(&self) -> Option<&str> {
+        Some(self.text("/metadata/resourceVersion")).filter(|version| !version.is_empty())
     }
 }
 

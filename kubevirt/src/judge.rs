@@ -46,8 +46,16 @@ pub fn lint(documents: &[Document], options: &Options) -> Vec<Vec<Finding>> {
 pub fn render(documents: &[Document], options: &Options) -> Vec<Judged> {
     let world = World::of(documents);
     let presets = presets(documents);
-    let judge = Judge { world, presets, options, replicas: Cell::new(0) };
+    let judge = Judge { world, presets, options, pod: None, replicas: Cell::new(0) };
     documents.iter().map(|document| judge.document(document)).collect()
+}
+
+/// The pod with this name that a VirtualMachineInstance of a cluster is, and its Secret. Presets were added when it was made; `others` are
+/// claims that it names, as far as they are there.
+#[must_use]
+pub fn render_instance(instance: &Document, pod: &str, others: &[Document], options: &Options) -> Judged {
+    let world = World::of(others);
+    Judge { world, presets: Vec::new(), options, pod: Some(pod), replicas: Cell::new(0) }.document(instance)
 }
 
 fn presets(documents: &[Document]) -> Vec<Preset> {
@@ -64,6 +72,8 @@ struct Judge<'a> {
     world: World,
     presets: Vec<Preset>,
     options: &'a Options,
+    /// Name of the pod, if it has not that of the instance.
+    pod: Option<&'a str>,
     /// Of all ReplicaSets so far.
     replicas: Cell<u32>,
 }
@@ -213,7 +223,8 @@ impl Judge<'_> {
             return Vec::new();
         }
         let instance = Instance {
-            name: metadata.name.clone(),
+            name: &metadata.name,
+            pod: self.pod.unwrap_or(&metadata.name),
             namespace,
             metadata,
             at_metadata,

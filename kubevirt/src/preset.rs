@@ -2,11 +2,15 @@
 //!
 //! Merged is field by field, of some parts of a domain. Two presets that differ on a field are an error: neither would be right.
 
+mod apply;
+
 use std::collections::{BTreeMap, BTreeSet};
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::LabelSelector;
-use serde_json::{Map, Value, json};
+use serde::{Deserialize, Serialize};
+use serde_json::{Value, json};
 
+pub use self::apply::{Applied, apply};
 use super::finding::Findings;
 use super::names::{EXCLUDE, OTHER_EXCLUDES};
 use super::types::Metadata;
@@ -32,16 +36,54 @@ const WHOLE: [&[&str]; 2] = [&["firmware", "bootloader"], &["devices", "watchdog
 /// Of these an object has one.
 const RIVALS: [[&str; 2]; 2] = [["clock", "utc"], ["clock", "timezone"]];
 
+/// Annotations by which an object, if one is `true`, has no presets merged.
+pub const EXCLUDES: [&str; 3] = [EXCLUDE, OTHER_EXCLUDES[0], OTHER_EXCLUDES[1]];
+
 /// A preset, with its domain as the table has left it.
 #[derive(Debug, Clone)]
 pub struct Preset {
     pub name: String,
     pub namespace: Option<String>,
+    /// Its `resourceVersion`, if an API server has it.
+    pub version: Option<String>,
     pub selector: LabelSelector,
     pub domain: Value,
 }
 
 type Leaf = Vec<String>;
+
+/// What each preset has added.
+type Record = BTreeMap<String, Added>;
+
+/// What a preset has added.
+#[derive(Debug, Clone, Default, PartialEq, Deserialize, Serialize)]
+#[serde(default)]
+struct Added {
+    /// Fields of the domain that say otherwise, and won.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    overridden: Vec<String>,
+    /// Fields of the domain that it gave.
+    paths: Vec<String>,
+    #[serde(rename = "resourceVersion", skip_serializing_if = "Option::is_none")]
+    version: Option<String>,
+}
+
+/// What becomes of a domain.
+#[derive(Debug, Default)]
+struct Plan {
+    /// What it lacks, in the order in which that is set.
+    added: Vec<(Leaf, Value)>,
+    record: Record,
+    /// Presets, each with a field that says otherwise.
+    overridden: Vec<(String, String)>,
+}
+
+impl Plan {
+    /// Notes that a preset gave a field.
+    fn note(&mut self, preset: &str, path: &str) {
+        self.record.entry(preset.to_owned()).or_default().paths.push(path.to_owned());
+    }
+}
 
 impl Preset {
     /// Whether it is for an object with these labels.
@@ -71,7 +113,7 @@ impl Preset {
 ///
 /// # Errors
 /// When it has an operator that there is not.
-pub(crate) fn matches(selector: &LabelSelector, labels: &BTreeMap<String, String>) -> Result<bool, String> {
+pub fn matches(selector: &LabelSelector, labels: &BTreeMap<String, String>) -> Result<bool, String> {
     let by_labels = selector.match_labels.iter().flatten().all(|(key, value)| labels.get(key) == Some(value));
     let mut by_expressions = true;
     for expression in selector.match_expressions.iter().flatten() {
@@ -102,10 +144,50 @@ pub(super) fn merge(
     let is_its = |preset: &&Preset| {
         preset.namespace.as_deref() == namespace && preset.selects(&metadata.labels).unwrap_or_default()
     };
-    let mut chosen: Vec<&Preset> = presets.iter().filter(is_its).collect();
+    let chosen: Vec<&Preset> = presets.iter().filter(is_its).collect();
+    let plan = plan(domain, chosen, &Record::new(), (at, found));
+    for (leaf, value) in plan.added {
+        set(domain, &leaf, value);
+    }
+    text_of(&plan.record)
+}
+
+/// What a domain gets of presets that are for it. `before` is what it has got of them already.
+fn plan(domain: &Value, mut chosen: Vec<&Preset>, before: &Record, (at, found): (&Path, &mut Findings)) -> Plan {
     chosen.sort_by(|a, b| a.name.cmp(&b.name));
+    let wanted = wanted(&chosen, (at, found));
+    let of = |preset: &&Preset| (preset.name.clone(), Added { version: preset.version.clone(), ..Added::default() });
+    let mut plan = Plan { record: chosen.iter().map(of).collect(), ..Plan::default() };
+    for (leaf, (value, names)) in wanted {
+        let path = leaf.join(".");
+        let has_got = |name: &str| before.get(name).is_some_and(|added| added.paths.contains(&path));
+        let own = get(domain, &leaf).or_else(|| rival_of(&leaf).and_then(|rival| get(domain, &rival)));
+        match own {
+            Some(own) if own == &value || (own.is_object() && value == json!({})) => {
+                names.into_iter().filter(|name| has_got(name)).for_each(|name| plan.note(name, &path));
+            }
+            Some(own) => {
+                let names: Vec<&str> = names.into_iter().collect();
+                let text = format!("{own} here wins over {value} of preset `{}`", names.join("`, `"));
+                found.warn(&path_of(at, &leaf), text);
+                plan.overridden.extend(names.into_iter().map(|name| (name.to_owned(), path.clone())));
+            }
+            None => {
+                names.into_iter().for_each(|name| plan.note(name, &path));
+                plan.added.push((leaf, value));
+            }
+        }
+    }
+    plan
+}
+
+/// All that presets say, and which of them do. Where two differ, that is noted.
+fn wanted<'a>(
+    chosen: &[&'a Preset],
+    (at, found): (&Path, &mut Findings),
+) -> BTreeMap<Leaf, (Value, BTreeSet<&'a str>)> {
     let mut wanted: BTreeMap<Leaf, (Value, BTreeSet<&str>)> = BTreeMap::new();
-    for preset in &chosen {
+    for preset in chosen {
         for (leaf, value) in preset.leaves() {
             let path = path_of(at, &leaf);
             let others = wanted.iter().find(|(other, _)| **other == leaf || are_rivals(other, &leaf));
@@ -123,30 +205,13 @@ pub(super) fn merge(
             wanted.entry(leaf).or_insert_with(|| (value, BTreeSet::new())).1.insert(&preset.name);
         }
     }
-    let mut record: BTreeMap<&str, Vec<String>> = chosen.iter().map(|preset| (preset.name.as_str(), vec![])).collect();
-    for (leaf, (value, names)) in wanted {
-        let own = get(domain, &leaf).or_else(|| rival_of(&leaf).and_then(|rival| get(domain, &rival)));
-        match own {
-            Some(own) if own == &value || (own.is_object() && value == json!({})) => {}
-            Some(own) => {
-                let names: Vec<&str> = names.into_iter().collect();
-                let text = format!("{own} here wins over {value} of preset `{}`", names.join("`, `"));
-                found.warn(&path_of(at, &leaf), text);
-            }
-            None => {
-                for name in names {
-                    record.entry(name).or_default().push(leaf.join("."));
-                }
-                set(domain, &leaf, value);
-            }
-        }
-    }
-    if record.is_empty() {
-        return None;
-    }
-    let record: Map<String, Value> =
-        record.into_iter().map(|(name, paths)| (name.to_owned(), json!({ "paths": paths }))).collect();
-    Some(Value::Object(record).to_string())
+    wanted
+}
+
+/// The record as an annotation has it; nothing if no preset is for the object.
+fn text_of(record: &Record) -> Option<String> {
+    // Names and paths are what JSON can have.
+    (!record.is_empty()).then(|| serde_json::to_string(record).unwrap_or_default())
 }
 
 /// A preset of a document whose fields the table has looked at; without a selector it is for everything.
@@ -155,14 +220,14 @@ pub(super) fn of(document: &Document, spec: &Value) -> Preset {
     Preset {
         name: document.name().to_owned(),
         namespace: document.namespace().map(str::to_owned),
+        version: document.resource_version().map(str::to_owned),
         selector: part("selector").and_then(|value| serde_json::from_value(value).ok()).unwrap_or_default(),
         domain: part("domain").unwrap_or_else(|| json!({})),
     }
 }
 
 fn is_excluded(metadata: &Metadata) -> bool {
-    let mut keys = OTHER_EXCLUDES.into_iter().chain([EXCLUDE]);
-    keys.any(|key| metadata.annotations.get(key).is_some_and(|value| value == "true"))
+    EXCLUDES.into_iter().any(|key| metadata.annotations.get(key).is_some_and(|value| value == "true"))
 }
 
 fn is_merged(leaf: &[String]) -> bool {

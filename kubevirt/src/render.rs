@@ -39,8 +39,9 @@ pub struct Options {
 /// What is to be a pod.
 #[derive(Debug)]
 pub(super) struct Instance<'a> {
-    /// Of the pod, too.
-    pub(super) name: String,
+    pub(super) name: &'a str,
+    /// Name of its pod.
+    pub(super) pod: &'a str,
     pub(super) namespace: Option<&'a str>,
     pub(super) metadata: &'a Metadata,
     pub(super) at_metadata: Path,

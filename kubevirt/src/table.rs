@@ -11,8 +11,9 @@ mod objects;
 mod show;
 mod volumes;
 
-pub(crate) use self::check::{check, shown};
-pub(crate) use self::objects::of;
+pub(crate) use self::check::{MAX_QUANTITY, MAX_TEXTS, check, shown};
+pub(crate) use self::domain::DOMAIN;
+pub(crate) use self::objects::{MAX_ITEMS, of};
 pub use self::show::{Row, rows};
 
 use serde::de::DeserializeOwned;
@@ -64,10 +65,24 @@ pub(crate) enum Shape {
     Object(&'static Object),
     /// So many of them at most.
     List(&'static Shape, usize),
-    /// A type of Kubernetes' own, and whether a value is one.
-    Foreign(fn(&Value) -> Result<(), String>),
-    /// Whatever stands there: of fields that are refused or left to others.
+    /// A type of Kubernetes' own: whether a value is one, and what it is in JSON.
+    Foreign(fn(&Value) -> Result<(), String>, Json),
+    /// Nothing is asked of it but what it is in JSON: of fields that are refused.
+    Unread(Json),
+    /// Whatever stands there: of what is left to others.
     Any,
+}
+
+/// What a value is in JSON whose fields are not in the table. As KubeVirt has it: a schema has to say so.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Json {
+    Bool,
+    Text,
+    Quantity,
+    Object,
+    List,
+    /// Kubernetes' LabelSelector, of which a schema says more.
+    Selector,
 }
 
 pub(crate) const fn yes(name: &'static str, shape: Shape) -> Field {
@@ -83,12 +98,12 @@ pub(crate) const fn warned(name: &'static str, shape: Shape, text: &'static str)
     Field { name, shape, verdict: Verdict::Warned(text), is_required: false }
 }
 
-pub(crate) const fn later(name: &'static str, instead: &'static str) -> Field {
-    Field { name, shape: Shape::Any, verdict: Verdict::Later(instead), is_required: false }
+pub(crate) const fn later(name: &'static str, json: Json, instead: &'static str) -> Field {
+    Field { name, shape: Shape::Unread(json), verdict: Verdict::Later(instead), is_required: false }
 }
 
-pub(crate) const fn never(name: &'static str, instead: &'static str) -> Field {
-    Field { name, shape: Shape::Any, verdict: Verdict::Refused(instead), is_required: false }
+pub(crate) const fn never(name: &'static str, json: Json, instead: &'static str) -> Field {
+    Field { name, shape: Shape::Unread(json), verdict: Verdict::Refused(instead), is_required: false }
 }
 
 /// Any number of this type.

@@ -8,8 +8,9 @@
 //! seed is unlinked, QEMU has it open. A definition is made anew at every start, because the token is. The turn comes before that because
 //! it may be long in coming: the token lapses, and libvirt shows it to whoever may read from it.
 
+use std::collections::BTreeMap;
 use std::io;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use common::{Chain, off_reactor};
@@ -32,6 +33,7 @@ use crate::guest::console::follow::Follower;
 use crate::guest::console::scribe::{Qemu, Scribe};
 use crate::guest::console::{COMMAND_END, COMMAND_LOG, SERIAL_LOG};
 use crate::guest::{agents, screen, seed, share};
+use crate::hypervisor::Beginning;
 use crate::model::domain::{DomainSpec, Hostdev, Shared, WrapperEnv};
 use crate::model::{Container, Sandbox, SandboxState, domain};
 use crate::tap::Armed;
@@ -72,10 +74,11 @@ pub(super) async fn machine(
     let started = async {
         let instance = root.map(|root| root.uuid);
         let seed = write_seed(uses, container, said, sandbox.clone(), qemu, instance).await?;
+        let files = write_files(uses, container, qemu).await?;
         let share = prepare_share(uses, container).await?;
         prepare_screen(uses, container, qemu).await?;
-        let disks = container.machine.disks.clone();
-        let disks = off_reactor(move || block_devices::Node::new().now(&disks)).await?;
+        let (disks, hardware) = (container.machine.disks.clone(), container.machine.hardware.clone());
+        let disks = off_reactor(move || block_devices::Node::new().now(&disks, &hardware)).await?;
         // Says who QEMU is at every start: tapmanager may have lost its state directory since.
         let features = uses.hypervisor.features().await?;
         let iommufd = net.vfio().next().is_some().then_some(features.iommufd);
@@ -98,6 +101,7 @@ pub(super) async fn machine(
                 deadline: uses.config.machine.handoff_deadline,
             },
             seed: seed.disk,
+            files,
             firmware: seed.firmware,
             share,
             root,
@@ -121,12 +125,13 @@ pub(super) async fn machine(
             .map_err(|cause| Error::because(Kind::Invalid, "the machine cannot be described to libvirt", cause))?;
         confinement::prepare(uses, container).await?;
         uses.hypervisor.define(xml).await?;
-        let disks = container.machine.disks.clone();
-        let files = off_reactor(move || emptydir::opened(&disks)).await?;
+        let (disks, hardware) = (container.machine.disks.clone(), container.machine.hardware.clone());
+        let files = off_reactor(move || emptydir::opened(&disks, &hardware)).await?;
         uses.hypervisor.give_files(container.machine.id.uuid(), files).await?;
         let log = libvirt_log(uses, container);
-        let starting =
-            uses.hypervisor.start(turn, container.machine.id.uuid(), &log, growth::at_start(container).await, unwanted);
+        let paused = container.machine.hardware.described.start_paused;
+        let beginning = Beginning { growth: growth::at_start(container).await, paused };
+        let starting = uses.hypervisor.start(turn, container.machine.id.uuid(), &log, beginning, unwanted);
         if let Err(error) = flexvolume::with_keys(&uses.disks, container, starting).await {
             return Err(with_virtiofsds_words(uses, container, error).await);
         }
@@ -152,6 +157,12 @@ pub(super) async fn machine(
             Err(error)
         }
     }
+}
+
+/// Makes the disks that are of files of the pod's volumes.
+async fn write_files(uses: &Arc<Uses>, container: &Container, qemu: QemuUser) -> Result<BTreeMap<String, PathBuf>> {
+    let (uses, plan) = (uses.clone(), container.machine.clone());
+    off_reactor(move || seed::disks::write(&uses.config, plan.id, &plan.disks, qemu)).await
 }
 
 /// Writes down what the guest sees of the pod's volumes, if it sees any; the directory that libvirt is told of.
@@ -280,7 +291,7 @@ async fn write_seed(
     let handler = uses.config.handler(&sandbox.config.runtime_handler);
     let net = sandbox.net.clone().ok_or_else(no_network)?;
     let (config, container) = (uses.config.clone(), container.clone());
-    let disks = guest_disks(&container.machine.disks, container.machine.hardware.disk_bus);
+    let disks = guest_disks(&container.machine.disks, &container.machine.hardware);
     off_reactor(move || {
         let agent = annotations.guest_agent.then(|| read_agent(&config.guest_agent)).transpose()?;
         let wishes = Wishes {

@@ -12,7 +12,7 @@ use std::path::{Path, PathBuf};
 use vmspec::MountOptions;
 use vmspec::draft::disks::Wanted;
 use vmspec::error::{Error, Kind, Result};
-use vmspec::plan::{BlockDevice, DeviceNumber, Disk, DiskSource, MountedDevice};
+use vmspec::plan::{BlockDevice, DescribedSectors, DeviceNumber, Disk, DiskSource, Hardware, MountedDevice};
 
 use super::emptydir;
 use crate::model::domain::{AsyncIo, DiskNow, Sectors};
@@ -58,9 +58,10 @@ impl Node {
     /// # Errors
     /// When what a pod names is no block device.
     pub(crate) fn resolve(&self, wanted: &[Wanted]) -> Result<Vec<Disk>> {
-        let resolve = |Wanted { serial, host_path, path, read_only }: &Wanted| {
+        let resolve = |Wanted { name, serial, host_path, path, read_only }: &Wanted| {
             let source = DiskSource::Block(self.block_device(&at(path), Path::new(host_path))?);
             Ok(Disk {
+                name: name.clone(),
                 serial: serial.clone(),
                 source,
                 path: path.clone(),
@@ -71,15 +72,19 @@ impl Node {
         wanted.iter().map(resolve).collect()
     }
 
-    /// How disks are to be used in a start that is now. Blocks.
+    /// How disks of such a machine are to be used in a start that is now. Blocks.
     ///
     /// # Errors
     /// When one is not there any more.
-    pub(crate) fn now(&self, disks: &[Disk]) -> Result<Vec<DiskNow>> {
+    pub(crate) fn now(&self, disks: &[Disk], hardware: &Hardware) -> Result<Vec<DiskNow>> {
         let io = self.async_io();
-        let now = |Disk { source, path, .. }: &Disk| match source {
+        let now = |Disk { name, source, path, .. }: &Disk| match source {
             DiskSource::Block(device) | DiskSource::Mounted(MountedDevice { device, .. }) => {
-                self.used(path, device, io)
+                let used = self.used(path, device, io)?;
+                let is_matched =
+                    hardware.said_of(name).and_then(|said| said.block_size) == Some(DescribedSectors::Matched);
+                let sectors = if is_matched { self.all_sectors(device.number) } else { used.sectors };
+                Ok(DiskNow { sectors, ..used })
             }
             // QEMU's own library reads and writes it.
             DiskSource::Rbd(_) => Ok(DiskNow { io: AsyncIo::Threads, sectors: None }),
@@ -87,7 +92,7 @@ impl Node {
                 emptydir::now(file, io).map_err(|cause| Error::because(Kind::State, emptydir::gone(path), cause))
             }
             // Read by way of the node's cache, which all that have the image share.
-            DiskSource::Image(_) => Ok(DiskNow { io: AsyncIo::Threads, sectors: None }),
+            DiskSource::Image(_) | DiskSource::Files(_) => Ok(DiskNow { io: AsyncIo::Threads, sectors: None }),
         };
         disks.iter().map(now).collect()
     }
@@ -163,11 +168,16 @@ impl Node {
 
     /// Sizes of a device's sectors, if they are not what every guest takes for granted. A partition has those of its whole disk.
     pub(crate) fn sectors(&self, number: DeviceNumber) -> Option<Sectors> {
+        self.all_sectors(number).filter(|sectors| sectors.logical != SECTOR)
+    }
+
+    /// Sizes of a device's sectors, if the kernel tells them.
+    fn all_sectors(&self, number: DeviceNumber) -> Option<Sectors> {
         let device = self.of_device(number);
         let queue = ["queue", "../queue"].map(|queue| device.join(queue)).into_iter().find(|queue| queue.is_dir())?;
         let bytes = |name| read_number::<u32>(&queue.join(name)).ok();
         let (logical, physical) = (bytes("logical_block_size")?, bytes("physical_block_size")?);
-        (logical != SECTOR).then_some(Sectors { logical, physical: physical.max(logical) })
+        Some(Sectors { logical, physical: physical.max(logical) })
     }
 
     /// Whether QEMU may use io_uring, which an admin can switch off (kernel, `io_uring_disabled`: 0 is for everybody). Kernels before
@@ -227,7 +237,13 @@ mod tests {
 
     fn wanted(host_path: &Path) -> Wanted {
         let host_path = host_path.display().to_string();
-        Wanted { serial: Serial::of_path("/dev/a"), host_path, path: "/dev/a".into(), read_only: false }
+        Wanted {
+            name: String::new(),
+            serial: Serial::of_path("/dev/a"),
+            host_path,
+            path: "/dev/a".into(),
+            read_only: false,
+        }
     }
 
     #[test]
@@ -287,13 +303,15 @@ mod tests {
         let (dir, node) = node();
         let file = dir.path().join("dev/loop3");
         let disk = |node: &Path| Disk {
+            name: String::new(),
             serial: Serial::of_path("/dev/a"),
             source: DiskSource::Block(BlockDevice { node: node.to_owned(), number: NUMBER }),
             path: "/dev/a".into(),
             read_only: false,
             options: MountOptions::default(),
         };
-        let refused = |path: &Path| Chain(&node.now(&[disk(path)]).expect_err("refused")).to_string();
+        let refused =
+            |path: &Path| Chain(&node.now(&[disk(path)], &Hardware::default()).expect_err("refused")).to_string();
         assert!(refused(&file).contains("is not there on the node"));
         fs::write(&file, "").expect("written");
         assert!(refused(&file).contains("is not block device 7:3"));

@@ -163,6 +163,7 @@ mod tests {
 
     fn data_disk(minor: u32) -> Disk {
         Disk {
+            name: String::new(),
             serial: Serial::of_path("/dev/a"),
             source: DiskSource::Block(device(minor)),
             path: "/dev/a".into(),

@@ -19,7 +19,7 @@ use rustix::io::Errno;
 use tokio::process::Command;
 use tokio::time::{Instant, timeout_at};
 use vmspec::error::{Error, Kind, Result};
-use vmspec::plan::{Disk, DiskFile, FileSystem};
+use vmspec::plan::{DescribedDisk, Disk, DiskFile, FileSystem, Hardware};
 
 use crate::files::{io_failed, look};
 use crate::model::domain::{AsyncIo, DiskNow, group_of};
@@ -147,19 +147,26 @@ async fn mkfs(kind: FileSystem, file: &File, deadline: Instant) -> Result<()> {
 /// # Errors
 /// When it is not there any more.
 pub(crate) fn now(file: &DiskFile, io: AsyncIo) -> io::Result<DiskNow> {
-    let (_, is_direct) = open_for_qemu(file, false)?;
+    let (_, is_direct) = open_for_qemu(file, false, None)?;
     Ok(DiskNow { io: if is_direct { io } else { AsyncIo::Threads }, sectors: None })
 }
 
 /// Files of a machine's disks for libvirt, by the names that its description has for them. Blocks.
 ///
 /// # Errors
-/// When one is not there any more.
-pub(crate) fn opened(disks: &[Disk]) -> Result<Vec<(String, File)>> {
+/// When one is not there any more, or its pod wants it read past a cache that is all that its file system has.
+pub(crate) fn opened(disks: &[Disk], hardware: &Hardware) -> Result<Vec<(String, File)>> {
     let open = |disk: &Disk| {
         let file = disk.source.file()?;
-        let opened = open_for_qemu(file, disk.read_only);
-        let opened = opened.map_err(|cause| Error::because(Kind::State, gone(&disk.path), cause));
+        let said = hardware.said_of(&disk.name).and_then(DescribedDisk::is_direct);
+        let opened = open_for_qemu(file, disk.read_only, said);
+        let opened = opened.map_err(|cause| match (said, cause.kind()) {
+            (Some(true), io::ErrorKind::InvalidInput) => {
+                let what = "has cache `none` or io `native`, which the file system of its volume cannot";
+                Error::because(Kind::Invalid, format!("disk `{}` {what}", disk.name), cause)
+            }
+            _ => Error::because(Kind::State, gone(&disk.path), cause),
+        });
         Some(opened.map(|(opened, _)| (group_of(disk), opened)))
     };
     disks.iter().filter_map(open).collect()
@@ -167,11 +174,16 @@ pub(crate) fn opened(disks: &[Disk]) -> Result<Vec<(String, File)>> {
 
 /// Past the node's cache, if its file system can: QEMU takes a descriptor only with the flags by which it would have opened the file. One
 /// in memory has nothing that could be read past its cache.
-fn open_for_qemu(file: &DiskFile, read_only: bool) -> io::Result<(File, bool)> {
+fn open_for_qemu(file: &DiskFile, read_only: bool, said: Option<bool>) -> io::Result<(File, bool)> {
     let path = file.path();
+    if said == Some(false) {
+        return Ok((open(&path, 0, read_only)?, false));
+    }
     match open(&path, O_DIRECT, read_only) {
         Ok(opened) => Ok((opened, true)),
-        Err(cause) if cause.kind() == io::ErrorKind::InvalidInput => Ok((open(&path, 0, read_only)?, false)),
+        Err(cause) if cause.kind() == io::ErrorKind::InvalidInput && said.is_none() => {
+            Ok((open(&path, 0, read_only)?, false))
+        }
         Err(cause) => Err(cause),
     }
 }
@@ -207,6 +219,7 @@ mod tests {
     fn disk(dir: &Path, file_system: Option<FileSystem>) -> Disk {
         let file = DiskFile { dir: dir.to_owned(), size: 32 << 20, file_system };
         Disk {
+            name: String::new(),
             serial: Serial::of_name("scratch"),
             source: DiskSource::File(file),
             path: "/scratch".into(),
@@ -227,10 +240,18 @@ mod tests {
         assert_eq!(fs::metadata(dir.path().join("disk.img")).expect("there").ino(), made.ino());
         let DiskSource::File(file) = disk(dir.path(), None).source else { panic!("a file") };
         now(&file, AsyncIo::IoUring).expect("opened");
-        let opened = opened(&[disk(dir.path(), None)]).expect("opened");
+        let mut hardware = Hardware::default();
+        let opened = opened(&[disk(dir.path(), None)], &hardware).expect("opened");
         let flags = rustix::fs::fcntl_getfl(&opened[0].1).expect("flags");
         assert!(!flags.contains(rustix::fs::OFlags::NONBLOCK), "{flags:?}");
         assert_eq!(opened[0].0, "disk-scratch");
+        // QEMU compares the descriptor's flags with what the description says.
+        let name = disk(dir.path(), None).name;
+        let said = DescribedDisk { cache: Some(vmspec::plan::DiskCache::Writeback), ..DescribedDisk::default() };
+        hardware.described.disks.insert(name, said);
+        let cached = super::opened(&[disk(dir.path(), None)], &hardware).expect("opened");
+        let flags = rustix::fs::fcntl_getfl(&cached[0].1).expect("flags");
+        assert!(!flags.contains(rustix::fs::OFlags::DIRECT), "{flags:?}");
     }
 
     #[tokio::test]

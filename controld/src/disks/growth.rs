@@ -16,7 +16,7 @@ use tokio::time::sleep;
 use tracing::{Instrument as _, Span};
 use vmspec::annotations::PodAnnotations;
 use vmspec::error::{Error, Kind, Result};
-use vmspec::plan::{BlockDevice, Serial};
+use vmspec::plan::{BlockDevice, Disk};
 
 use super::Uses;
 use super::sizes::Known;
@@ -77,9 +77,9 @@ fn overlay_size(overlay: &Path) -> Option<u64> {
 
 /// Looks once at all disks. What cannot be seen or done now is tried again by the clock.
 pub(crate) async fn look(uses: &Arc<Uses>, container: &Container) {
-    for (nth, serial, device) in devices(container) {
-        if let Err(error) = compare(uses, container, nth, serial, device).await {
-            tracing::warn!(disk = %serial, error = %Chain(&error), "size of a disk not compared; trying again");
+    for (nth, disk, device) in devices(container) {
+        if let Err(error) = compare(uses, container, (nth, disk), device).await {
+            tracing::warn!(disk = %disk.serial, error = %Chain(&error), "size of a disk not compared; trying again");
         }
     }
 }
@@ -93,17 +93,17 @@ fn root_size(container: &Container) -> Option<u64> {
 async fn compare(
     uses: &Arc<Uses>,
     container: &Container,
-    nth: u8,
-    serial: &Serial,
+    (nth, disk): (u8, &Disk),
     device: &BlockDevice,
 ) -> Result<()> {
+    let serial = &disk.serial;
     let (machine, number) = (container.machine.id, device.number);
     let size = off_reactor(move || Node::new().size(number)).await;
     let size = size.map_err(|cause| Error::because(Kind::Internal, "size of a block device not read", cause))?;
     if uses.sizes.known(machine, serial) == Some(size) {
         return Ok(());
     }
-    let has = grow(uses, container, target_of(&container.machine.hardware, nth), size).await?;
+    let has = grow(uses, container, target_of(&container.machine.hardware, nth, disk), size).await?;
     if size > has {
         tracing::info!(disk = %serial, from = has, to = size, "disk has grown");
     } else if size < has {
@@ -124,8 +124,8 @@ async fn grow(uses: &Uses, container: &Container, target: String, size: u64) -> 
 }
 
 /// The disks that are block devices, each with its place.
-fn devices(container: &Container) -> impl Iterator<Item = (u8, &Serial, &BlockDevice)> {
-    (0..).zip(&container.machine.disks).filter_map(|(nth, disk)| Some((nth, &disk.serial, disk.source.block()?)))
+fn devices(container: &Container) -> impl Iterator<Item = (u8, &Disk, &BlockDevice)> {
+    (0..).zip(&container.machine.disks).filter_map(|(nth, disk)| Some((nth, disk, disk.source.block()?)))
 }
 
 #[cfg(test)]

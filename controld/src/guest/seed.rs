@@ -3,6 +3,7 @@
 //! Looked at when the container is made, and again at each start: what kubelet has changed in a volume since is in it then.
 
 pub(crate) mod api;
+pub(crate) mod disks;
 mod volume;
 
 use std::fs::{File, OpenOptions};
@@ -34,7 +35,7 @@ pub(crate) struct Written {
 /// Where files of a machine's seed may lie.
 pub(crate) fn paths(config: &Config, machine: MachineId) -> Vec<PathBuf> {
     let firmware = FirmwareName::ALL.map(|name| firmware_path(config, machine, name));
-    [disk_path(config, machine)].into_iter().chain(firmware).collect()
+    [disk_path(config, machine)].into_iter().chain(firmware).chain(disks::paths(config, machine)).collect()
 }
 
 fn disk_path(config: &Config, machine: MachineId) -> PathBuf {

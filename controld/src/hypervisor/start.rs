@@ -32,6 +32,14 @@ pub struct Growth {
     pub bytes: u64,
 }
 
+/// How a guest begins.
+#[derive(Debug)]
+pub struct Beginning {
+    pub growth: Option<Growth>,
+    /// Whether it waits until a person lets it go on.
+    pub paused: bool,
+}
+
 /// The right to start one machine. Others wait as long as it is held.
 #[derive(Debug)]
 pub struct StartTurn {
@@ -75,13 +83,14 @@ impl Hypervisor {
     pub async fn let_run(&self, id: Uuid, growth: Option<Growth>) -> Result<()> {
         let run = move |connection: &Connection| {
             let domain = existing(connection, id)?;
-            growth.as_ref().map_or_else(|| domain.resume(), |growth| grown(&domain, growth))
+            growth.iter().for_each(|growth| grow(&domain, growth));
+            domain.resume()
         };
         self.call_in(Lane::Presses, "let the guest run", QUICK_DEADLINE, run).await
     }
 
     /// Starts a machine, of which libvirt logs at `log`, and has QEMU make a disk larger before its guest runs, if one is to be: firmware that
-    /// looks for what to boot at that very moment takes a SCSI disk for one that is not ready. If it is `unwanted` meanwhile, its process is killed, so that nobody
+    /// looks for what to boot at that very moment takes a SCSI disk for one that is not ready. A guest may also be to wait, paused. If it is `unwanted` meanwhile, its process is killed, so that nobody
     /// has to wait for what that waits for.
     ///
     /// # Errors
@@ -91,7 +100,7 @@ impl Hypervisor {
         turn: StartTurn,
         id: Uuid,
         log: &Path,
-        growth: Option<Growth>,
+        Beginning { growth, paused }: Beginning,
         unwanted: &CancellationToken,
     ) -> Result<()> {
         // While it was being prepared.
@@ -101,7 +110,7 @@ impl Hypervisor {
         let log = log.to_owned();
         let start = move |connection: &Connection| {
             let domain = existing(connection, id)?;
-            let started = if growth.is_some() { domain.start_paused() } else { domain.start() };
+            let started = if growth.is_some() || paused { domain.start_paused() } else { domain.start() };
             started.map_err(|error| {
                 let silent = meaning::wrapper_line_of(&error.message).is_none() && error.message.contains("monitor");
                 match silent.then(|| log::wrapper_line(&log)).flatten() {
@@ -109,7 +118,9 @@ impl Hypervisor {
                     None => error,
                 }
             })?;
-            growth.as_ref().map_or(Ok(()), |growth| grown(&domain, growth))
+            let Some(growth) = &growth else { return Ok(()) };
+            grow(&domain, growth);
+            if paused { Ok(()) } else { domain.resume() }
         };
         let StartTurn { lines, turn } = turn;
         let started = finished(WHAT, self.shared.start_deadline, lines.run(turn, start));
@@ -132,12 +143,11 @@ impl Hypervisor {
     }
 }
 
-/// Makes a disk of a guest that is held larger, and lets the guest run.
-fn grown(domain: &Domain, Growth { target, bytes }: &Growth) -> Result<(), LibvirtError> {
+/// Makes a disk of a guest that is held larger.
+fn grow(domain: &Domain, Growth { target, bytes }: &Growth) {
     // A disk that has not grown is no reason not to run.
     match domain.resize_disk(target, *bytes) {
         Ok(()) => tracing::info!(to = bytes, "root disk has grown"),
         Err(error) => tracing::warn!(%error, "root disk has not grown; the next start tries again"),
     }
-    domain.resume()
 }

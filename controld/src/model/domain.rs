@@ -14,6 +14,7 @@
 mod secret;
 mod xml;
 
+use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -47,6 +48,8 @@ pub struct DomainSpec {
     pub env: WrapperEnv,
     /// cloud-init seed, an ISO image.
     pub seed: Option<PathBuf>,
+    /// Where the plan's disks with files are, by their names.
+    pub files: BTreeMap<String, PathBuf>,
     /// Files that the firmware shows the guest.
     pub firmware: Vec<FirmwareEntry>,
     /// Volumes of the pod that the guest sees.

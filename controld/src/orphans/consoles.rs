@@ -1,5 +1,6 @@
 //! Console logs, sockets, seeds and shares of machines: each is named by the id of its machine.
 
+use std::borrow::Cow;
 use std::collections::BTreeSet;
 use std::io;
 use std::path::{Path, PathBuf};
@@ -7,6 +8,7 @@ use std::path::{Path, PathBuf};
 use vmspec::MachineId;
 
 use super::Orphans;
+use crate::guest::seed;
 
 impl Orphans {
     /// Machines that are on no record and have left something.
@@ -16,7 +18,7 @@ impl Orphans {
             let Ok(entries) = std::fs::read_dir(dir) else { continue };
             for entry in entries.filter_map(Result::ok) {
                 let name = entry.file_name().to_string_lossy().into_owned();
-                ids.extend(name.strip_suffix(suffix).and_then(|id| id.parse::<MachineId>().ok()));
+                ids.extend(name.strip_suffix(&*suffix).and_then(|id| id.parse::<MachineId>().ok()));
             }
         }
         &ids - &self.uses.store.machines()
@@ -47,17 +49,21 @@ fn remove_at(path: &Path) -> io::Result<()> {
 }
 
 impl Orphans {
-    fn console_places(&self) -> [(PathBuf, &'static str); 9] {
-        [
-            (self.uses.config.state_dir.join("console"), ""),
-            (self.uses.config.run_dir.join("console"), ".sock"),
-            (self.uses.config.run_dir.join("console"), ".agent"),
-            (self.uses.config.run_dir.join("console"), ".exec"),
-            (self.uses.config.run_dir.join("console"), ""),
-            (self.uses.config.run_dir.join("seed"), ".iso"),
-            (self.uses.config.run_dir.join("seed"), ".ignition"),
-            (self.uses.config.run_dir.join("seed"), ".keys"),
-            (self.uses.config.run_dir.join("share"), ""),
-        ]
+    fn console_places(&self) -> Vec<(PathBuf, Cow<'static, str>)> {
+        let config = &self.uses.config;
+        let of_run_dir = [
+            ("console", ".sock"),
+            ("console", ".agent"),
+            ("console", ".exec"),
+            ("console", ""),
+            ("seed", ".iso"),
+            ("seed", ".ignition"),
+            ("seed", ".keys"),
+            ("share", ""),
+        ];
+        let mut places = vec![(config.state_dir.join("console"), Cow::Borrowed(""))];
+        places.extend(of_run_dir.map(|(dir, suffix)| (config.run_dir.join(dir), suffix.into())));
+        places.extend(seed::disks::suffixes().map(|suffix| (config.run_dir.join("seed"), suffix.into())));
+        places
     }
 }

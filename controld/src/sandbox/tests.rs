@@ -44,6 +44,23 @@ fn a_handler_gives_the_data_path_and_the_queues_that_the_pod_does_not_name() {
 }
 
 #[test]
+fn the_default_network_is_asked_for_the_address_that_is_described() {
+    let id = "pod".parse().expect("id");
+    let attach = |description: &str| {
+        let all = [("virtlet.k8s/vm".to_owned(), description.to_owned())];
+        let annotations = PodAnnotations::parse(&all.into()).expect(description);
+        attach_of(&id, &SandboxConfig { cpus: Some(4), ..config(0) }, &annotations, &MachineDefaults::default())
+    };
+    let plain = attach(r#"{"v":1,"endsAtReboot":true}"#);
+    assert_eq!((plain.networks, plain.queues), (Vec::new(), Some(4)));
+    let said =
+        r#"{"v":1,"nics":[{"name":"pod","macAddress":"02-00-00-00-00-AB"}],"devices":{"networkMultiQueue":false}}"#;
+    let Attach { networks, queues, .. } = attach(said);
+    let mac = Some("02:00:00:00:00:ab".parse().expect("an address"));
+    assert_eq!((networks, queues), (vec![NetworkAsk { mac, ..NetworkAsk::default() }], Some(1)));
+}
+
+#[test]
 fn the_network_offers_the_host_name_that_the_seed_has() {
     let id = "pod".parse().expect("id");
     let offered = |name: &str, hostname: &str| {

@@ -38,7 +38,7 @@ pub fn setup_of(guest: &Guest, share: Option<&Share>, disks: Vec<Disk>, config: 
 /// What it is told of the disks beside the root disk.
 #[must_use]
 pub fn disks_of(plan: &MachinePlan) -> Vec<Disk> {
-    plan.disks.iter().map(planned).collect()
+    plan.disks.iter().filter(|disk| !disk.path.is_empty()).map(planned).collect()
 }
 
 /// What it is told of a disk.

@@ -22,6 +22,7 @@ use std::fmt;
 
 use common::quantity::{self, QuantityError};
 use proto::tap::{Bandwidth, DataPath, DataPathError, NetworkAsk};
+use proto::vm::{ANNOTATION, CloudInit, Key};
 use serde_json::{Map, Value};
 use uuid::Uuid;
 
@@ -31,9 +32,9 @@ pub use self::keys::IMAGE_HANDLER;
 pub use self::policy::AnnotationPolicy;
 pub use self::policy::matches;
 use self::reader::Reader;
-pub use self::source::{Source, SshKeySource, UserDataSource};
+pub use self::source::{KeyOf, Source, SshKeySource, UserDataSource};
 pub use self::ssh_keys::SshKey;
-pub(super) use self::ssh_keys::parse as ssh_keys_of;
+pub(super) use self::ssh_keys::{MAX_KEYS, parse as ssh_keys_of};
 pub use self::user_data::UserData;
 pub(super) use self::user_data::{CLOUD_CONFIG, Format};
 use super::plan::{
@@ -84,6 +85,10 @@ pub struct PodAnnotations {
     pub ssh_keys: Vec<SshKey>,
     /// Where the keys before those come from.
     pub ssh_key_source: Option<SshKeySource>,
+    /// What has the network-config, in place of the one that is made.
+    pub network_data: Option<KeyOf>,
+    /// Volumes each of whose keys has public SSH keys, behind those of the source.
+    pub key_volumes: Vec<Source>,
     /// The volume, ConfigMap or Secret whose keys are files of the guest.
     pub files_source: Option<Source>,
     /// Kind of the seed; `None` is the runtime handler's.
@@ -212,8 +217,11 @@ impl PodAnnotations {
         let mut reader = Reader::new(all);
         let cpu_setting = reader.read(keys::CPU_SETTING, cpu_setting);
         let described = description::read(all, cpu_setting.as_ref(), &mut reader).unwrap_or_default();
+        let CloudInit { network_data, ssh_keys } = described.cloud_init.clone();
         let parsed = Self {
             described,
+            network_data: network_data.map(|Key { volume, key }| KeyOf { source: Source::Volume(volume), key }),
+            key_volumes: ssh_keys.into_iter().map(Source::Volume).collect(),
             vcpus: reader.read(keys::VCPU_COUNT, vcpus),
             max_vcpus: reader.read(keys::MAX_VCPUS, vcpus),
             max_memory: reader.read(keys::MAX_MEMORY, bytes),
@@ -253,7 +261,9 @@ impl PodAnnotations {
         let user_data = self.user_data_source.as_ref().map(|from| (keys::SOURCE, &from.source));
         let ssh_keys = self.ssh_key_source.as_ref().map(|from| (keys::SSH_KEY_SOURCE, &from.source));
         let files = self.files_source.as_ref().map(|source| (keys::FILES_SOURCE, source));
-        [user_data, ssh_keys, files].into_iter().flatten().collect()
+        let network_data = self.network_data.as_ref().map(|data| (ANNOTATION, &data.source));
+        let key_volumes = self.key_volumes.iter().map(|source| (ANNOTATION, source));
+        [user_data, ssh_keys, files, network_data].into_iter().flatten().chain(key_volumes).collect()
     }
 }
 

@@ -5,6 +5,7 @@ mod described;
 mod disk_limit;
 pub mod disks;
 mod emptydir;
+pub mod files_disks;
 pub mod flexvolume;
 pub mod guest;
 pub mod hardware;
@@ -62,6 +63,7 @@ pub struct Draft {
     files: Vec<Disk>,
     images: Vec<image_volumes::Wanted>,
     flexvolumes: Vec<Disk>,
+    with_files: Vec<Disk>,
 }
 
 /// What came out well; what did not is added to the problems.
@@ -94,7 +96,11 @@ impl Draft {
         });
         let cgroup = kept(Cgroup::of(&wishes.sandbox.cgroup_parent, wishes.id), &mut wrong);
         let root = kept(persistent::of(wishes.container, wishes.annotations, wishes.handler), &mut wrong);
-        let volumes = hardware.as_ref().and_then(|hardware| kept(Volumes::of(&wishes, hardware), &mut wrong));
+        let planned = |hardware: &Hardware| {
+            let volumes = Volumes::of(&wishes, hardware)?;
+            described::disks::check(hardware, &volumes).map(|()| volumes)
+        };
+        let volumes = hardware.as_ref().and_then(|hardware| kept(planned(hardware), &mut wrong));
         let guest = volumes.as_ref().and_then(|volumes| {
             let Wishes { sandbox, container, annotations, handler, .. } = wishes;
             let mounted = mounted(&volumes.files, &volumes.images, &volumes.flexvolumes);
@@ -126,7 +132,7 @@ impl Draft {
         else {
             return Err(Error::all(&wrong));
         };
-        let Volumes { share, disks, files, images, flexvolumes } = volumes;
+        let Volumes { share, disks, files, images, flexvolumes, with_files } = volumes;
         let smbios = wishes.annotations.system_uuid;
         Ok(Self {
             id: wishes.id,
@@ -143,6 +149,7 @@ impl Draft {
             files,
             images,
             flexvolumes,
+            with_files,
         })
     }
 
@@ -183,9 +190,10 @@ impl Draft {
 
     /// Its disks beside the root disk, as the guest would see them.
     pub fn guest_disks(&self) -> Vec<GuestDisk> {
-        let bus = self.hardware.disk_bus;
-        let volumes = self.disks.iter().map(|disk| guest_device(&disk.serial, &disk.path, disk.read_only, bus));
-        volumes.chain(guest_disks(&mounted(&self.files, &self.images, &self.flexvolumes), bus)).collect()
+        let device =
+            |disk: &disks::Wanted| guest_device(&disk.serial, &disk.path, disk.read_only, (&self.hardware, &disk.name));
+        let mounted = mounted(&self.files, &self.images, &self.flexvolumes);
+        self.disks.iter().map(device).chain(guest_disks(&mounted, &self.hardware)).collect()
     }
 
     /// Of its disks, those that are images.
@@ -212,7 +220,7 @@ impl Draft {
             cgroup: Some(self.cgroup),
             guest: self.guest,
             share: self.share,
-            disks: [blocks, self.files, images, self.flexvolumes].concat(),
+            disks: [blocks, self.files, images, self.flexvolumes, self.with_files].concat(),
             passed,
         }
     }

@@ -153,7 +153,8 @@ fn size(list: &mut List<'_>, said: Said<'_>, made: Made<'_>) {
 fn hardware(list: &mut List<'_>, said: Said<'_>, hardware: &Hardware) {
     let (annotations, defaults) = (said.annotations, &said.handler.defaults);
     let newest = "default, in the version that was QEMU's newest for the pod's first container";
-    list.said("machine type", hardware.machine.to_string(), None, given(&defaults.machine, "machine"), newest);
+    let by_pod = annotations.described.machine.as_ref().map(|_| "virtlet.k8s/vm");
+    list.said("machine type", hardware.machine.to_string(), by_pod, given(&defaults.machine, "machine"), newest);
     let (cpu, by_pod) = match (&hardware.cpu_setting, &hardware.cpu) {
         (Some(setting), _) => {
             let model = setting.model.as_ref().map_or(setting.mode.word(), |model| model.name.as_str());
@@ -209,6 +210,12 @@ fn described(said: &Described) -> impl Iterator<Item = (&'static str, String)> {
         ("chassis", chassis),
         ("clock", clock),
         ("platform", features),
+        ("root disk", words(serde_json::to_value(&said.root).unwrap_or_default())),
+        ("disks", words(serde_json::to_value(&said.disks).unwrap_or_default())),
+        ("address of eth0", said.mac.map(|mac| mac.to_string())),
+        ("devices", words(serde_json::to_value(&said.devices).unwrap_or_default())),
+        ("firmware", said.use_serial.then(|| "writes to the serial console".to_owned())),
+        ("at a start", said.start_paused.then(|| "the guest waits, paused".to_owned())),
         ("at a reboot", said.ends_at_reboot.then(|| "the machine ends".to_owned())),
     ]
     .into_iter()
@@ -289,7 +296,7 @@ fn flexvolumes(list: &mut List<'_>, container: &ContainerConfig, disks: &[Disk])
             DiskSource::Rbd(image) => format!("image {} of Ceph", image.name()),
             DiskSource::Block(device) => device.node.display().to_string(),
             DiskSource::Mounted(mounted) => mounted.device.node.display().to_string(),
-            DiskSource::Image(_) => return None,
+            DiskSource::Image(_) | DiskSource::Files(_) => return None,
         };
         let on = match disk.source.mounted() {
             None => "a link to the disk".to_owned(),

@@ -7,6 +7,8 @@
 mod cgroup;
 mod cpu_setting;
 mod described;
+mod described_hardware;
+mod disk_bus;
 mod disks;
 mod extras;
 mod file;
@@ -14,6 +16,7 @@ mod firmware;
 mod guest;
 mod hardware;
 mod image;
+mod machine_type;
 mod passed;
 mod persistent;
 mod rbd;
@@ -27,14 +30,21 @@ use uuid::Uuid;
 
 pub use self::cgroup::{Cgroup, CpuLimit, Limits, Scope};
 pub use self::cpu_setting::{CpuFeature, CpuMode, CpuSetting, Fallback, NoCpuSetting, Topology};
-pub use self::described::{Described, NotDescribed, Shows, Timer, TimerName};
-pub use self::disks::{BlockDevice, DeviceNumber, Disk, DiskSource, MAX_DISKS, MountedDevice, NoDeviceNumber, Serial};
+pub use self::described::{
+    Described, DescribedDevices, DescribedDisk, DescribedSectors, DescribedSource, DiskCache, DiskIo, ErrorPolicy,
+    IoThreads, NotDescribed, PanicModel, Shows, TabletBus, Timer, TimerName, VideoModel, WatchdogAction,
+};
+pub use self::disk_bus::DiskBus;
+pub use self::disks::{
+    BlockDevice, DeviceNumber, Disk, DiskSource, FilesDisk, MAX_DISKS, MountedDevice, NoDeviceNumber, Serial,
+};
 pub use self::extras::{Clock, Extras, Graphics, HostPath, Watchdog};
 pub use self::file::{DiskFile, FileSystem, OnDisk};
 pub use self::firmware::{Firmware, FirmwareKind};
 pub use self::guest::{Guest, GuestCommand};
-pub use self::hardware::{Chipset, CpuModel, DiskBus, Hardware, MachineType, NoCpuModel};
+pub use self::hardware::{CpuModel, Hardware, NoCpuModel};
 pub use self::image::{DiskImage, Layer};
+pub use self::machine_type::{Chipset, MachineType};
 pub use self::passed::{CdiEdits, NoCdiEdits, Passed, PassedDevice};
 pub use self::persistent::{NoOnImageChange, OnImageChange, PersistentRoot, RootDevice};
 pub use self::rbd::{Monitor, NoMonitor, RbdImage};

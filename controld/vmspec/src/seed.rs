@@ -138,8 +138,12 @@ pub fn assemble(input: &SeedInput<'_>) -> Result<Seed, Reason> {
             let joined = join::join(user.as_ref(), made(input, &environment.text)?)?;
             let drive = if input.kind == SeedKind::NoCloud { drive::no_cloud } else { drive::config_drive };
             (seed.label, seed.files) = drive(input, &keys, joined)?;
-            seed.off_subnet = off_subnet(input.net, input.network);
-            if input.kind == SeedKind::NoCloud {
+            // Of a network-config of the pod's own nothing is known.
+            let is_made = input.annotations.network_data.is_none();
+            if is_made {
+                seed.off_subnet = off_subnet(input.net, input.network);
+            }
+            if is_made && input.kind == SeedKind::NoCloud {
                 seed.on_link = on_link(input.net, input.network);
             }
             seed.files.extend(input.agent.map(|agent| (drive::AGENT, agent.to_vec())));
@@ -167,7 +171,10 @@ pub fn assemble(input: &SeedInput<'_>) -> Result<Seed, Reason> {
 pub fn check_unread(input: &SeedInput<'_>) -> Result<(), Reason> {
     let annotations = input.annotations;
     if matches!(input.kind, SeedKind::None | SeedKind::Ignition) {
-        refuse_lost(input, !annotations.ssh_keys.is_empty() || annotations.ssh_key_source.is_some())?;
+        let has_keys = !annotations.ssh_keys.is_empty()
+            || annotations.ssh_key_source.is_some()
+            || !annotations.key_volumes.is_empty();
+        refuse_lost(input, has_keys)?;
     }
     let mut user_data = annotations.user_data.clone();
     if annotations.user_data_source.is_some() && !annotations.overwrite {
@@ -178,6 +185,8 @@ pub fn check_unread(input: &SeedInput<'_>) -> Result<(), Reason> {
         user_data,
         user_data_source: None,
         ssh_key_source: None,
+        key_volumes: Vec::new(),
+        network_data: None,
         files_source: None,
         ..annotations.clone()
     };
@@ -251,6 +260,7 @@ fn lost(input: &SeedInput<'_>, has_keys: bool) -> Vec<String> {
         ("user-data", has_user_data && !is_ignition),
         ("meta-data", !annotations.meta_data.entries().is_empty()),
         ("SSH keys", has_keys && !input.credentials),
+        ("network-config", annotations.network_data.is_some()),
         ("VirtletFilesFromDataSource", annotations.files_source.is_some()),
         ("virtlet.cloud/guest-agent", annotations.guest_agent),
         ("virtlet.cloud/config-delivery: seed", !input.sources.copies.is_empty()),

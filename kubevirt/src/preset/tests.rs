@@ -4,7 +4,7 @@ use super::*;
 
 fn preset(name: &str, selector: Value, domain: Value) -> Preset {
     let selector = serde_json::from_value(selector).expect("a selector");
-    Preset { name: name.into(), namespace: None, selector, domain }
+    Preset { name: name.into(), namespace: None, version: None, selector, domain }
 }
 
 fn merged(domain: Value, presets: &[Preset]) -> (Value, Option<String>, Vec<String>) {

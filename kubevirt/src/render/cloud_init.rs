@@ -40,7 +40,7 @@ pub(super) fn of(draft: &mut Draft<'_>) {
         made.insert(NETWORK_DATA[0].to_owned(), bytes);
     }
     let own = (!made.is_empty()).then(|| {
-        let name = format!("{}-ci", cut(&draft.instance.name, MAX_NAME - 3));
+        let name = format!("{}-ci", cut(draft.instance.pod, MAX_NAME - 3));
         draft.secret = Some(secret(&name, made));
         name
     });
@@ -72,13 +72,6 @@ fn sources(draft: &mut Draft<'_>, volume: &str, own: Option<&str>, data: &CloudI
     if let Some(secret) = has_own(data.network_data.is_some() || data.network_data_base64.is_some()).or(network)
         && let Some(volume) = mounted.get(secret)
     {
-        let names = [
-            ("networkData", data.network_data.is_some()),
-            ("networkDataBase64", data.network_data_base64.is_some()),
-            ("networkDataSecretRef", true),
-        ];
-        let field = names.into_iter().find(|(_, is_there)| *is_there).map_or("", |(name, _)| name);
-        draft.described(&at.field(field));
         let key = Key { volume: volume.clone(), key: key_of(draft, secret, NETWORK_DATA).to_owned() };
         draft.description.cloud_init.get_or_insert_default().network_data = Some(key);
     }
@@ -108,7 +101,6 @@ fn keys(draft: &mut Draft<'_>) {
             }
             continue;
         }
-        draft.described(&at_all.item(nth));
         let volume = format!("ssh-keys-{nth}");
         mount(draft, &volume, name);
         draft.description.cloud_init.get_or_insert_with(vm::CloudInit::default).ssh_keys.push(volume);

@@ -7,6 +7,10 @@ use super::Draft;
 
 /// The machine type that a VM has unless its handler says another.
 const MACHINE: &str = "q35";
+/// Of what a description may say only where the node's owner lets it.
+const ALLOWED: &str = "the RuntimeClass's handler on the node has to allow annotation virtlet.k8s/vm by name";
+/// Of a screen, which is the handler's to give.
+const SCREEN: &str = "the RuntimeClass's handler on the node has to have graphics = \"vnc\"";
 
 pub(super) fn of(draft: &mut Draft<'_>) {
     cpu(draft);
@@ -23,8 +27,6 @@ pub(super) fn of(draft: &mut Draft<'_>) {
     }
     if draft.spec.start_strategy.is_some() {
         draft.description.start_paused = true;
-        let at = draft.instance.at.field("startStrategy");
-        draft.described(&at);
     }
 }
 
@@ -35,7 +37,7 @@ fn cpu(draft: &mut Draft<'_>) {
     let topology = (sockets > 1 || threads > 1).then_some(Topology { sockets, cores, threads });
     if !cpu.features.is_empty() {
         let at = draft.domain("cpu").field("features");
-        draft.found.warn(&at, "the RuntimeClass's handler on the node has to allow annotation virtlet.k8s/vm by name");
+        draft.found.warn(&at, ALLOWED);
     }
     let described = Cpu { topology, features: cpu.features.clone() };
     draft.description.cpu = Some(described).filter(|cpu| *cpu != Cpu::default());
@@ -49,14 +51,13 @@ fn firmware(draft: &mut Draft<'_>) {
     }
     let loader = domain.firmware.bootloader.as_ref();
     let use_serial = loader.and_then(|loader| loader.bios.as_ref()).is_some_and(|bios| bios.use_serial);
-    if use_serial {
-        draft.described(&at.field("bootloader").field("bios").field("useSerial"));
-    }
     let firmware = Firmware { serial: domain.firmware.serial.clone().unwrap_or_default(), use_serial };
     draft.description.firmware = Some(firmware).filter(|firmware| *firmware != Firmware::default());
     if let Some(machine) = domain.machine.name.as_ref().filter(|name| *name != MACHINE) {
-        let at = draft.domain("machine").field("type");
-        draft.described(&at);
+        if machine == "pc" || machine.starts_with("pc-i440fx-") {
+            let at = draft.domain("machine").field("type");
+            draft.found.warn(&at, ALLOWED);
+        }
         draft.description.machine = Some(machine.clone());
     }
     draft.description.chassis = domain.chassis.clone().filter(|chassis| *chassis != proto::vm::Chassis::default());
@@ -103,6 +104,10 @@ fn devices(draft: &mut Draft<'_>) {
     if devices.autoattach_input_device == Some(true) && inputs.is_empty() {
         inputs.push(proto::vm::Input { name: "default".to_owned(), bus: "usb".to_owned(), kind: "tablet".to_owned() });
     }
+    if inputs.iter().any(|input| input.bus != "virtio") {
+        let at = draft.device("inputs");
+        draft.found.warn(&at, ALLOWED);
+    }
     let described = proto::vm::Devices {
         pod_interface: draft.description.devices.as_ref().and_then(|devices| devices.pod_interface),
         // A screen is the handler's to give, and so is none.
@@ -118,26 +123,23 @@ fn devices(draft: &mut Draft<'_>) {
         virtio_transitional: is(devices.use_virtio_transitional, true),
         io_threads: threads,
     };
+    for (field, is_there) in
+        [("autoattachGraphicsDevice", described.graphics.is_some()), ("video", described.video.is_some())]
+    {
+        if is_there {
+            let at = draft.device(field);
+            draft.found.warn(&at, SCREEN);
+        }
+    }
     for (field, is_there) in [
-        ("autoattachGraphicsDevice", described.graphics.is_some()),
-        ("video", described.video.is_some()),
         ("autoattachSerialConsole", described.serial_console.is_some()),
         ("autoattachMemBalloon", described.mem_balloon.is_some()),
-        ("inputs", !described.inputs.is_empty()),
-        ("watchdog", described.watchdog.is_some()),
-        ("panicDevices", !described.panic_devices.is_empty()),
-        ("networkInterfaceMultiqueue", described.network_multi_queue.is_some()),
-        ("blockMultiQueue", described.block_multi_queue.is_some()),
         ("useVirtioTransitional", described.virtio_transitional.is_some()),
     ] {
         if is_there {
             let at = draft.device(field);
             draft.described(&at);
         }
-    }
-    if described.io_threads.is_some() {
-        let at = draft.domain("ioThreadsPolicy");
-        draft.described(&at);
     }
     draft.description.devices = Some(described).filter(|devices| *devices != proto::vm::Devices::default());
 }

@@ -1,5 +1,7 @@
 //! Disks: the container's image and the pod's volumes.
 
+mod more;
+
 use std::collections::BTreeSet;
 
 use k8s_openapi::api::core::v1::{
@@ -7,7 +9,7 @@ use k8s_openapi::api::core::v1::{
     PersistentVolumeClaimVolumeSource, SecretVolumeSource, Volume as PodVolume, VolumeDevice, VolumeMount,
 };
 use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
-use proto::vm::{self, DiskKind, DiskSource};
+use proto::vm::{self, DiskSource};
 use vmspec::annotations::keys::{DISK_DRIVER, EMPTYDIR_DISKS, ROOT_DEVICE, ROOT_LIFETIME};
 
 use super::Draft;
@@ -21,6 +23,9 @@ pub(super) const SEED_DIR: &str = "/run/virtlet/seed";
 /// Labels of disks with files, if the object says none.
 const FILES_LABEL: &str = "cfgdata";
 const SYSPREP_LABEL: &str = "sysprep";
+/// Buses, as KubeVirt calls them: those of disks and of CDs that do not say.
+const VIRTIO: &str = "virtio";
+const SATA: &str = "sata";
 
 pub(super) fn of(draft: &mut Draft<'_>) {
     let spec = draft.spec;
@@ -44,7 +49,8 @@ pub(super) fn of(draft: &mut Draft<'_>) {
         let mut more = it.more();
         it.volume(draft, &mut more, &mut empty_disks);
         if more != (vm::Disk { name: more.name.clone(), ..vm::Disk::default() }) {
-            draft.described(&it.at);
+            it.told(draft, &more);
+            more.root = it.is_root;
             draft.description.disks.push(more);
         }
     }
@@ -55,22 +61,30 @@ pub(super) fn of(draft: &mut Draft<'_>) {
     image(draft);
 }
 
-/// The bus of all disks, if they agree on one: then an annotation says it.
+/// The bus of all disks, if one of them says any; of several, that of the disk that the VM boots from. An annotation says it.
 fn bus(draft: &mut Draft<'_>) -> Option<String> {
     let spec = draft.spec;
-    let is_disk = |disk: &&Disk| {
-        let is_seed = |volume: &Volume| volume.name == disk.name && volume.cloud_init().is_some();
-        disk.cdrom.is_none() && !spec.volumes.iter().any(is_seed)
-    };
-    let buses: Vec<Option<&str>> = spec.domain.devices.disks.iter().filter(is_disk).map(Disk::bus).collect();
-    let said: BTreeSet<&str> = buses.iter().copied().flatten().collect();
-    let one = said.first().filter(|_| said.len() == 1)?;
-    if *one != "virtio" && buses.contains(&None) {
+    let is_seed = |disk: &Disk| spec.volumes.iter().any(|it| it.name == disk.name && it.cloud_init().is_some());
+    let disks = spec.domain.devices.disks.iter().filter(|disk| !is_seed(disk));
+    let mut said: BTreeSet<&str> = disks.clone().filter(|disk| disk.cdrom.is_none()).filter_map(Disk::bus).collect();
+    if said.is_empty() {
         return None;
     }
+    if disks.clone().any(|disk| disk.cdrom.is_none() && disk.bus().is_none()) {
+        said.insert(VIRTIO);
+    }
+    let one = match spec.root() {
+        Some((root, _)) if said.len() > 1 => bus_of(root),
+        _ => said.first()?,
+    };
     let at = draft.device("disks");
-    draft.annotate(DISK_DRIVER, *one, &at);
-    Some((*one).to_owned())
+    draft.annotate(DISK_DRIVER, one, &at);
+    Some(one.to_owned())
+}
+
+/// That of a disk, also of one that does not say.
+fn bus_of(disk: &Disk) -> &str {
+    disk.bus().unwrap_or(if disk.cdrom.is_some() { SATA } else { VIRTIO })
 }
 
 /// A disk with its volume.
@@ -80,44 +94,11 @@ struct It<'a> {
     is_root: bool,
     at: Path,
     at_volume: Path,
-    /// That of all disks.
+    /// That of all disks that do not say another one, if any says one.
     bus: Option<&'a str>,
 }
 
 impl It<'_> {
-    /// What it says that neither fields nor other annotations of a pod can say.
-    fn more(&self) -> vm::Disk {
-        let Disk { name, disk: _, cdrom, boot_order, serial, cache, io, error_policy, shareable, block_size } =
-            self.disk;
-        let is_seed = self.volume.cloud_init().is_some();
-        let target = self.disk.disk.as_ref();
-        vm::Disk {
-            name: name.clone(),
-            // cloud-init finds its disk by the label, whatever it is.
-            kind: (cdrom.is_some() && !is_seed).then_some(DiskKind::Cdrom),
-            bus: self.disk.bus().filter(|bus| self.bus != Some(bus) && !is_seed).map(str::to_owned),
-            // The root disk is the first in any case.
-            boot_order: boot_order.filter(|_| !self.is_root && !is_seed),
-            serial: serial.clone().filter(|serial| !self.has_serial(serial)),
-            cache: cache.clone().filter(|cache| !(cache == "none" && self.volume.persistent_volume_claim.is_some())),
-            io: io.clone().filter(|io| io != "default"),
-            error_policy: error_policy.clone(),
-            shareable: shareable.filter(|shareable| *shareable),
-            block_size: block_size.clone(),
-            readonly: (self.is_root && self.disk.disk.as_ref().is_some_and(|disk| disk.readonly)).then_some(true),
-            pci_address: target.and_then(|target| target.pci_address.clone()),
-            source: None,
-        }
-    }
-
-    /// Whether the guest knows it by this serial without further ado.
-    fn has_serial(&self, serial: &str) -> bool {
-        let is_claim = self.volume.persistent_volume_claim.is_some() && !self.is_root;
-        let is_plain = |c: char| c.is_ascii_alphanumeric() || "_.-".contains(c);
-        (is_claim && serial.len() <= 20 && serial.chars().all(is_plain) && serial != "root" && serial != "seed")
-            || (self.volume.empty_disk.is_some() && serial == self.volume.name)
-    }
-
     fn volume(&self, draft: &mut Draft<'_>, more: &mut vm::Disk, empty_disks: &mut Vec<String>) {
         let Volume {
             container_disk, persistent_volume_claim, ephemeral, empty_disk, config_map, secret, sysprep, ..
@@ -127,12 +108,13 @@ impl It<'_> {
         }
         if let Some(claim) = persistent_volume_claim {
             let read_only = claim.read_only || (self.disk.is_read_only() && !self.is_root);
-            self.claim(draft, claim, read_only, &self.at_volume.field("persistentVolumeClaim"));
+            let serial = self.disk.serial.as_ref().filter(|serial| more.serial.is_none() && self.has_serial(serial));
+            self.claim(draft, claim, (read_only, serial), &self.at_volume.field("persistentVolumeClaim"));
         }
         if let Some(ephemeral) = ephemeral {
             more.source = Some(DiskSource::Overlay {});
             let at = self.at_volume.field("ephemeral").field("persistentVolumeClaim");
-            self.claim(draft, &ephemeral.persistent_volume_claim, true, &at);
+            self.claim(draft, &ephemeral.persistent_volume_claim, (true, None), &at);
         }
         if let Some(disk) = empty_disk {
             self.empty_disk(draft, &disk.capacity);
@@ -150,12 +132,12 @@ impl It<'_> {
         if let Some((name, label)) = config_map {
             let source = ConfigMapVolumeSource { name, optional, ..ConfigMapVolumeSource::default() };
             self.files(draft, PodVolume { config_map: Some(source), ..PodVolume::default() });
-            more.source = Some(DiskSource::Files { label });
+            self.of_files(label, more);
         }
         if let Some((name, label)) = secret {
             let source = SecretVolumeSource { secret_name: Some(name), optional, ..SecretVolumeSource::default() };
             self.files(draft, PodVolume { secret: Some(source), ..PodVolume::default() });
-            more.source = Some(DiskSource::Files { label });
+            self.of_files(label, more);
         }
     }
 
@@ -176,7 +158,7 @@ impl It<'_> {
             }
             return;
         }
-        if self.bus == Some("sata") {
+        if bus_of(self.disk) == SATA && self.disk.cdrom.is_none() {
             draft.found.error(
                 &self.at,
                 "an image beside the root disk is read-only, which no disk on sata is; use virtio or scsi",
@@ -188,11 +170,11 @@ impl It<'_> {
         }
         let source =
             ImageVolumeSource { reference: Some(image.image.clone()), pull_policy: image.image_pull_policy.clone() };
-        let path = format!("/mnt/{}", self.volume.name);
+        let path = format!("{}{}", vm::IMAGE_DIR, self.volume.name);
         self.mount(draft, PodVolume { image: Some(source), ..PodVolume::default() }, path);
     }
 
-    fn claim(&self, draft: &mut Draft<'_>, claim: &Claim, read_only: bool, at: &Path) {
+    fn claim(&self, draft: &mut Draft<'_>, claim: &Claim, (read_only, serial): (bool, Option<&String>), at: &Path) {
         match draft.world.mode(draft.instance.namespace, &claim.claim_name) {
             Some("Block") => {}
             Some(mode) => {
@@ -215,9 +197,9 @@ impl It<'_> {
             );
             "/".to_owned()
         } else {
-            match self.disk.serial.as_ref().filter(|serial| self.has_serial(serial)) {
+            match serial {
                 Some(serial) => format!("/dev/{serial}"),
-                None => format!("/dev/virtlet/{}", self.volume.name),
+                None => format!("{}{}", vm::DEVICE_DIR, self.volume.name),
             }
         };
         let source = PersistentVolumeClaimVolumeSource {

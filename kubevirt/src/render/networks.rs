@@ -9,6 +9,9 @@ use crate::Path;
 use crate::names::{DEFAULT_NETWORK, NETWORKS};
 use crate::types::{Interface, Multus, Network};
 
+/// Of an address on the default network.
+const MAC: &str = "the nodes' default network has to have the capability mac; nodes on which it has not refuse the pod";
+
 pub(super) fn of(draft: &mut Draft<'_>) {
     let spec = draft.spec;
     let at_networks = draft.instance.at.field("networks");
@@ -34,7 +37,20 @@ pub(super) fn of(draft: &mut Draft<'_>) {
             }
         }
         if more != (Nic { name: more.name.clone(), link: more.link.clone(), ..Nic::default() }) {
-            draft.described(&at);
+            for (field, is_there) in [
+                ("bootOrder", more.boot_order.is_some()),
+                ("pciAddress", more.pci_address.is_some()),
+                ("acpiIndex", more.acpi_index.is_some()),
+                ("state", more.state.is_some()),
+                ("dhcpOptions", more.dhcp_options.is_some()),
+            ] {
+                if is_there {
+                    draft.described(&at.field(field));
+                }
+            }
+            if more.mac_address.is_some() {
+                draft.found.warn(&at.field("macAddress"), MAC);
+            }
             draft.description.nics.push(more);
         }
         ports(draft, nic);

@@ -7,6 +7,7 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use proto::vm::ANNOTATION;
 use serde_json::Value;
 use vmspec::annotations::PodAnnotations;
+use vmspec::plan::{Described, NotDescribed};
 
 use super::{Draft, Instance, Options, World, cloud_init, described, disks, networks, probes, resources, value_of};
 use crate::Path;
@@ -44,7 +45,7 @@ pub(crate) fn pod(instance: &Instance<'_>, world: &World, options: &Options, fou
         value_of(&secret)
     });
     let pod = Pod {
-        metadata: ObjectMeta { annotations: Some(annotations), ..metadata(&instance.name) },
+        metadata: ObjectMeta { annotations: Some(annotations), ..metadata(instance.pod) },
         spec: Some(copied(spec, instance, container, pod)),
         status: None,
     };
@@ -102,7 +103,7 @@ fn runtime_class(draft: &mut Draft<'_>) {
 fn labels(instance: &Instance<'_>) -> BTreeMap<String, String> {
     let mut labels = instance.metadata.labels.clone();
     for key in [VMI, VM_NAME] {
-        labels.insert(key.to_owned(), label_value(&instance.name));
+        labels.insert(key.to_owned(), label_value(instance.name));
     }
     labels
 }
@@ -141,6 +142,12 @@ fn annotations(draft: &mut Draft<'_>) -> BTreeMap<String, String> {
 fn description(draft: &mut Draft<'_>, at: &Path) -> Option<String> {
     let text = draft.description.text()?;
     let text_is_short = text.len() <= proto::vm::MAX_BYTES;
+    // Judged as a node would; what that does not take yet was told where it is said.
+    if let Err(wrong) = Described::of(draft.description.clone())
+        && !matches!(wrong, NotDescribed::Unbuilt(_))
+    {
+        draft.found.error(at, wrong.to_string());
+    }
     draft.found.unless(text_is_short, at, "has more to say than fits into annotation virtlet.k8s/vm");
     Some(text)
 }

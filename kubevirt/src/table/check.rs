@@ -7,10 +7,10 @@ use super::{Field, Object, Shape, Verdict};
 use crate::Path;
 use crate::finding::Findings;
 
-/// Most bytes of a quantity, as of the API's.
-const MAX_QUANTITY: usize = 64;
+/// Most bytes of a quantity: more are no number that anybody means, and the cost of rules in a schema goes by it.
+pub(crate) const MAX_QUANTITY: usize = 32;
 /// Most entries of a map of texts.
-const MAX_TEXTS: usize = 1000;
+pub(crate) const MAX_TEXTS: usize = 1000;
 /// Longest part of a text that an error shows, in characters.
 const MAX_SHOWN: usize = 64;
 
@@ -101,12 +101,12 @@ fn shape(value: &Value, shape: Shape, at: &Path, found: &mut Findings) -> Value 
                 found.error(at, format!("{} is not one of {}", shown(text), words.join(", ")));
             }
         }
-        (Shape::Foreign(is), value) => {
+        (Shape::Foreign(is, _), value) => {
             if let Err(why) = is(value) {
                 found.error(at, why);
             }
         }
-        (Shape::Bool, Value::Bool(_)) | (Shape::Any, _) => {}
+        (Shape::Bool, Value::Bool(_)) | (Shape::Unread(_) | Shape::Any, _) => {}
         (Shape::Bool, _) => return wrong("true or false"),
         (Shape::Int(..), _) => return wrong("a whole number"),
         (Shape::Text(_) | Shape::Word(_), _) => return wrong("a text"),

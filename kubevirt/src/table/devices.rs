@@ -1,7 +1,7 @@
 //! Fields of a domain's devices.
 
 use super::forms::{IPV4, LABEL, MAC, NAME, PCI, SERIAL, TEXT};
-use super::{Object, Shape, later, must, never, warned, whole, yes};
+use super::{Json, Object, Shape, later, must, never, warned, whole, yes};
 
 const ABSENT: &str = "see docs/handlers.md for devices of the node";
 
@@ -24,14 +24,14 @@ pub(crate) static DEVICES: Object = Object(&[
     yes("useVirtioTransitional", Shape::Bool),
     // Nothing is plugged into a VM that runs.
     yes("disableHotplug", Shape::Bool),
-    later("autoattachVSOCK", ""),
-    later("filesystems", "annotation virtlet.cloud/shared-fs shows a guest the pod's volumes"),
-    later("tpm", "a RuntimeClass whose handler has `tpm = true` gives its VMs one"),
-    later("hostDevices", ABSENT),
-    later("gpus", ABSENT),
-    never("sound", ""),
-    never("clientPassthrough", ""),
-    never("downwardMetrics", ""),
+    later("autoattachVSOCK", Json::Bool, ""),
+    later("filesystems", Json::List, "annotation virtlet.cloud/shared-fs shows a guest the pod's volumes"),
+    later("tpm", Json::Object, "a RuntimeClass whose handler has `tpm = true` gives its VMs one"),
+    later("hostDevices", Json::List, ABSENT),
+    later("gpus", Json::List, ABSENT),
+    never("sound", Json::Object, ""),
+    never("clientPassthrough", Json::Object, ""),
+    never("downwardMetrics", Json::Object, ""),
 ]);
 
 /// Of anything that is on or off.
@@ -48,10 +48,10 @@ static DISK: Object = Object(&[
     yes("errorPolicy", Shape::Word(&["stop", "ignore", "report", "enospace"])),
     yes("shareable", Shape::Bool),
     yes("blockSize", Shape::Object(&BLOCK_SIZE)),
-    later("lun", "use disk"),
-    later("dedicatedIOThread", ""),
-    later("tag", ""),
-    later("changedBlockTracking", ""),
+    later("lun", Json::Object, "use disk"),
+    later("dedicatedIOThread", Json::Bool, ""),
+    later("tag", Json::Text, ""),
+    later("changedBlockTracking", Json::Bool, ""),
 ]);
 
 static TARGET: Object = Object(&[
@@ -62,7 +62,7 @@ static TARGET: Object = Object(&[
 ]);
 
 static CDROM: Object =
-    Object(&[yes("bus", Shape::Word(BUSES)), yes("readonly", Shape::Bool), later("tray", "it is closed")]);
+    Object(&[yes("bus", Shape::Word(BUSES)), yes("readonly", Shape::Bool), later("tray", Json::Text, "it is closed")]);
 
 const BUSES: &[&str] = &["virtio", "scsi", "sata", "usb"];
 
@@ -92,12 +92,12 @@ static INTERFACE: Object = Object(&[
     yes("portRanges", Shape::List(&Shape::Object(&PORT_RANGE), 64)),
     yes("dhcpOptions", Shape::Object(&DHCP)),
     yes("state", Shape::Word(&["up", "down", "absent"])),
-    later("tag", ""),
-    never("slirp", "use bridge"),
-    never("macvtap", "use bridge, with annotation virtlet.cloud/data-path: macvtap"),
-    never("passt", "use bridge"),
-    never("passtBinding", "use bridge"),
-    never("binding", "there are no binding plugins; use bridge or sriov"),
+    later("tag", Json::Text, ""),
+    never("slirp", Json::Object, "use bridge"),
+    never("macvtap", Json::Object, "use bridge, with annotation virtlet.cloud/data-path: macvtap"),
+    never("passt", Json::Object, "use bridge"),
+    never("passtBinding", Json::Object, "use bridge"),
+    never("binding", Json::Object, "there are no binding plugins; use bridge or sriov"),
 ]);
 
 static PORT: Object = Object(&[
@@ -130,7 +130,7 @@ static INPUT: Object = Object(&[
 static WATCHDOG: Object = Object(&[
     must("name", Shape::Text(&NAME)),
     must("i6300esb", Shape::Object(&WATCHDOG_ACTION)),
-    never("diag288", "that is s390x's; use i6300esb"),
+    never("diag288", Json::Object, "that is s390x's; use i6300esb"),
 ]);
 
 static WATCHDOG_ACTION: Object = Object(&[yes("action", Shape::Word(&["poweroff", "reset", "shutdown"]))]);

@@ -1,8 +1,8 @@
 //! Fields of a domain, but for its devices.
 
 use super::devices::{DEVICES, STATE};
-use super::forms::{CPU_MODEL, Form, MACHINE, NAME, PAGE_SIZE, TEXT, TIMEZONE, UUID, form};
-use super::{Object, Shape, later, must, never, whole, yes};
+use super::forms::{CPU_MODEL, Form, LINE, MACHINE, NAME, PAGE_SIZE, TEXT, TIMEZONE, UUID, form};
+use super::{Json, Object, Shape, later, must, never, whole, yes};
 
 /// Most vCPUs, and of each of what they are a product.
 const MAX_VCPUS: i64 = 255;
@@ -18,8 +18,8 @@ pub(crate) static DOMAIN: Object = Object(&[
     yes("features", Shape::Object(&FEATURES)),
     yes("devices", Shape::Object(&DEVICES)),
     yes("ioThreadsPolicy", Shape::Word(&["shared", "auto"])),
-    later("ioThreads", ""),
-    never("launchSecurity", "memory of guests is not encrypted"),
+    later("ioThreads", Json::Object, ""),
+    never("launchSecurity", Json::Object, "memory of guests is not encrypted"),
     yes("rebootPolicy", Shape::Word(&["Reboot", "Terminate"])),
 ]);
 
@@ -37,9 +37,9 @@ static CPU: Object = Object(&[
     yes("model", Shape::Text(&CPU_MODEL)),
     yes("features", Shape::List(&Shape::Object(&CPU_FEATURE), 256)),
     yes("dedicatedCpuPlacement", Shape::Bool),
-    later("isolateEmulatorThread", ""),
-    later("numa", ""),
-    later("realtime", ""),
+    later("isolateEmulatorThread", Json::Bool, ""),
+    later("numa", Json::Object, ""),
+    later("realtime", Json::Object, ""),
 ]);
 
 static CPU_FEATURE: Object = Object(&[
@@ -50,8 +50,8 @@ static CPU_FEATURE: Object = Object(&[
 static MEMORY: Object = Object(&[
     yes("guest", Shape::Quantity),
     yes("hugepages", Shape::Object(&HUGE_PAGES)),
-    later("maxGuest", "annotation virtlet.cloud/max-memory has a guest grow by its balloon"),
-    never("reservedOverhead", "what QEMU takes is computed"),
+    later("maxGuest", Json::Quantity, "annotation virtlet.cloud/max-memory has a guest grow by its balloon"),
+    never("reservedOverhead", Json::Object, "what QEMU takes is computed"),
 ]);
 
 static HUGE_PAGES: Object = Object(&[must("pageSize", Shape::Text(&PAGE_SIZE))]);
@@ -62,16 +62,18 @@ static FIRMWARE: Object = Object(&[
     yes("uuid", Shape::Text(&UUID)),
     yes("serial", Shape::Text(&TEXT)),
     yes("bootloader", Shape::Object(&BOOTLOADER)),
-    later("kernelBoot", "make a disk with the kernel on it"),
-    later("acpi", ""),
+    later("kernelBoot", Json::Object, "make a disk with the kernel on it"),
+    later("acpi", Json::Object, ""),
 ]);
 
 static BOOTLOADER: Object = Object(&[yes("bios", Shape::Object(&BIOS)), yes("efi", Shape::Object(&EFI))]);
 
 static BIOS: Object = Object(&[yes("useSerial", Shape::Bool)]);
 
-static EFI: Object =
-    Object(&[yes("secureBoot", Shape::Bool), later("persistent", "variables last as long as the pod's root disk")]);
+static EFI: Object = Object(&[
+    yes("secureBoot", Shape::Bool),
+    later("persistent", Json::Bool, "variables last as long as the pod's root disk"),
+]);
 
 static CHASSIS: Object = Object(&[
     yes("manufacturer", Shape::Text(&TEXT)),
@@ -118,7 +120,7 @@ static FEATURES: Object = Object(&[
     yes("pvspinlock", Shape::Object(&STATE)),
     yes("kvm", Shape::Object(&KVM)),
     yes("hyperv", Shape::Object(&HYPERV)),
-    later("hypervPassthrough", "name the features under hyperv"),
+    later("hypervPassthrough", Json::Object, "name the features under hyperv"),
 ]);
 
 static APIC: Object = Object(&[yes("enabled", Shape::Bool), yes("endOfInterrupt", Shape::Bool)]);
@@ -148,7 +150,7 @@ static SYNIC_TIMER: Object = Object(&[yes("enabled", Shape::Bool), yes("direct",
 
 static VENDOR_ID: Object = Object(&[yes("enabled", Shape::Bool), yes("vendorid", Shape::Text(&VENDOR))]);
 
-static VENDOR: Form = form("a text of at most 12 characters", 12, |text| !text.chars().any(char::is_control));
+static VENDOR: Form = form("a text of at most 12 characters", 12, LINE, |text| !text.chars().any(char::is_control));
 
 static TLB_FLUSH: Object = Object(&[
     yes("enabled", Shape::Bool),

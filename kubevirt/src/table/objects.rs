@@ -5,7 +5,7 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::LabelSelector;
 
 use super::forms::{LABEL, NAME, SUBDOMAIN};
 use super::volumes::{ACCESS_CREDENTIAL, NETWORK, PROBE, VOLUME};
-use super::{Object, Shape, domain, is, later, must, never, whole, yes};
+use super::{Json, Object, Shape, domain, is, later, must, never, whole, yes};
 use crate::Kind;
 
 /// Most disks, and so volumes, of a VM.
@@ -13,7 +13,7 @@ const MAX_DISKS: usize = 64;
 /// Most NICs of a VM: the default network's, and 14 others.
 const MAX_NICS: usize = 15;
 /// Most items of a list that Kubernetes has to do with.
-const MAX_ITEMS: usize = 256;
+pub(crate) const MAX_ITEMS: usize = 256;
 
 /// The table of a kind.
 pub(crate) fn of(kind: Kind) -> Option<&'static Object> {
@@ -72,21 +72,23 @@ pub(crate) static MACHINE_SPEC: Object = Object(&[
     yes("running", Shape::Bool),
     yes("runStrategy", Shape::Word(&["Always", "RerunOnFailure", "Manual", "Once", "Halted"])),
     must("template", Shape::Object(&TEMPLATE)),
-    never("instancetype", "there are no instance types; write CPUs and memory into the template"),
-    never("preference", "there are no instance types; write devices into the template"),
-    never("dataVolumeTemplates", DATA_VOLUMES),
-    never("updateVolumesStrategy", "volumes do not change while a VM runs"),
+    never("instancetype", Json::Object, "there are no instance types; write CPUs and memory into the template"),
+    never("preference", Json::Object, "there are no instance types; write devices into the template"),
+    never("dataVolumeTemplates", Json::List, DATA_VOLUMES),
+    never("updateVolumesStrategy", Json::Text, "volumes do not change while a VM runs"),
 ]);
 
 pub(crate) static REPLICA_SET_SPEC: Object = Object(&[
     yes("replicas", whole(100_000)),
-    must("selector", Shape::Foreign(is::<LabelSelector>)),
+    must("selector", Shape::Foreign(is::<LabelSelector>, Json::Selector)),
     must("template", Shape::Object(&TEMPLATE)),
     yes("paused", Shape::Bool),
 ]);
 
-pub(crate) static PRESET_SPEC: Object =
-    Object(&[must("selector", Shape::Foreign(is::<LabelSelector>)), yes("domain", Shape::Object(&domain::DOMAIN))]);
+pub(crate) static PRESET_SPEC: Object = Object(&[
+    must("selector", Shape::Foreign(is::<LabelSelector>, Json::Selector)),
+    yes("domain", Shape::Object(&domain::DOMAIN)),
+]);
 
 pub(crate) static SPEC: Object = Object(&[
     must("domain", Shape::Object(&domain::DOMAIN)),
@@ -102,14 +104,14 @@ pub(crate) static SPEC: Object = Object(&[
     yes("evictionStrategy", Shape::Word(&["None", "LiveMigrateIfPossible", "LiveMigrate", "External"])),
     yes("architecture", Shape::Word(&["amd64", "arm64"])),
     yes("nodeSelector", Shape::Texts),
-    yes("affinity", Shape::Foreign(is::<Affinity>)),
-    yes("tolerations", Shape::Foreign(is::<Vec<Toleration>>)),
-    yes("topologySpreadConstraints", Shape::Foreign(is::<Vec<TopologySpreadConstraint>>)),
+    yes("affinity", Shape::Foreign(is::<Affinity>, Json::Object)),
+    yes("tolerations", Shape::Foreign(is::<Vec<Toleration>>, Json::List)),
+    yes("topologySpreadConstraints", Shape::Foreign(is::<Vec<TopologySpreadConstraint>>, Json::List)),
     yes("schedulerName", Shape::Text(&NAME)),
     yes("priorityClassName", Shape::Text(&SUBDOMAIN)),
     yes("serviceAccountName", Shape::Text(&SUBDOMAIN)),
     yes("dnsPolicy", Shape::Word(&["ClusterFirst", "ClusterFirstWithHostNet", "Default", "None"])),
-    yes("dnsConfig", Shape::Foreign(is::<PodDNSConfig>)),
-    later("resourceClaims", ""),
-    never("utilityVolumes", ""),
+    yes("dnsConfig", Shape::Foreign(is::<PodDNSConfig>, Json::Object)),
+    later("resourceClaims", Json::List, ""),
+    never("utilityVolumes", Json::List, ""),
 ]);

@@ -3,7 +3,7 @@
 use k8s_openapi::api::core::v1::{ExecAction, HTTPGetAction, TCPSocketAction};
 
 use super::forms::{BASE64, Form, IMAGE, LABEL, LINES, NAME, QUALIFIED, SUBDOMAIN, TEXT, form};
-use super::{Object, Shape, is, later, must, never, whole, yes};
+use super::{Json, Object, Shape, is, later, must, never, whole, yes};
 
 pub(crate) static VOLUME: Object = Object(&[
     must("name", Shape::Text(&LABEL)),
@@ -16,16 +16,17 @@ pub(crate) static VOLUME: Object = Object(&[
     yes("configMap", Shape::Object(&CONFIG_MAP)),
     yes("secret", Shape::Object(&SECRET)),
     yes("sysprep", Shape::Object(&SYSPREP)),
-    later("serviceAccount", ""),
-    later("downwardAPI", ""),
-    never("hostDisk", "VMs have no files of the node; use a claim"),
+    later("serviceAccount", Json::Object, ""),
+    later("downwardAPI", Json::Object, ""),
+    never("hostDisk", Json::Object, "VMs have no files of the node; use a claim"),
     never(
         "dataVolume",
+        Json::Object,
         "make the claim with CDI and name it under persistentVolumeClaim; `virtletctl vm convert` does",
     ),
-    never("downwardMetrics", ""),
-    never("memoryDump", ""),
-    never("containerPath", ""),
+    never("downwardMetrics", Json::Object, ""),
+    never("memoryDump", Json::Object, ""),
+    never("containerPath", Json::Object, ""),
 ]);
 
 static CONTAINER_DISK: Object = Object(&[
@@ -38,7 +39,7 @@ static CONTAINER_DISK: Object = Object(&[
 static CLAIM: Object = Object(&[
     must("claimName", Shape::Text(&SUBDOMAIN)),
     yes("readOnly", Shape::Bool),
-    never("hotpluggable", "nothing is plugged into a VM that runs"),
+    never("hotpluggable", Json::Bool, "nothing is plugged into a VM that runs"),
 ]);
 
 static EPHEMERAL: Object = Object(&[must("persistentVolumeClaim", Shape::Object(&LOWER_CLAIM))]);
@@ -70,7 +71,7 @@ static SECRET: Object = Object(&[
     yes("volumeLabel", Shape::Text(&VOLUME_LABEL)),
 ]);
 
-static VOLUME_LABEL: Form = form("a volume label of at most 32 printable characters", 32, |text| {
+static VOLUME_LABEL: Form = form("a volume label of at most 32 printable characters", 32, "[ -~]*", |text| {
     text.bytes().all(|b| b.is_ascii_graphic() || b == b' ')
 });
 
@@ -81,17 +82,20 @@ pub(crate) static NETWORK: Object = Object(&[
     must("name", Shape::Text(&NAME)),
     yes("pod", Shape::Object(&POD_NETWORK)),
     yes("multus", Shape::Object(&MULTUS)),
-    later("resourceClaim", ""),
+    later("resourceClaim", Json::Object, ""),
 ]);
 
-static POD_NETWORK: Object = Object(&[never("vmNetworkCIDR", NO_NAT), never("vmIPv6NetworkCIDR", NO_NAT)]);
+static POD_NETWORK: Object =
+    Object(&[never("vmNetworkCIDR", Json::Text, NO_NAT), never("vmIPv6NetworkCIDR", Json::Text, NO_NAT)]);
 
 const NO_NAT: &str = "the guest has the pod's own address";
 
 static MULTUS: Object = Object(&[must("networkName", Shape::Text(&QUALIFIED)), yes("default", Shape::Bool)]);
 
-pub(crate) static ACCESS_CREDENTIAL: Object =
-    Object(&[yes("sshPublicKey", Shape::Object(&SSH_PUBLIC_KEY)), later("userPassword", "cloud-init sets passwords")]);
+pub(crate) static ACCESS_CREDENTIAL: Object = Object(&[
+    yes("sshPublicKey", Shape::Object(&SSH_PUBLIC_KEY)),
+    later("userPassword", Json::Object, "cloud-init sets passwords"),
+]);
 
 static SSH_PUBLIC_KEY: Object =
     Object(&[must("source", Shape::Object(&KEY_SOURCE)), must("propagationMethod", Shape::Object(&PROPAGATION))]);
@@ -103,13 +107,13 @@ static KEY_SECRET: Object = Object(&[must("secretName", Shape::Text(&SUBDOMAIN))
 static PROPAGATION: Object = Object(&[
     yes("noCloud", Shape::Object(&Object(&[]))),
     yes("configDrive", Shape::Object(&Object(&[]))),
-    later("qemuGuestAgent", "use noCloud or configDrive"),
+    later("qemuGuestAgent", Json::Object, "use noCloud or configDrive"),
 ]);
 
 pub(crate) static PROBE: Object = Object(&[
-    yes("httpGet", Shape::Foreign(is::<HTTPGetAction>)),
-    yes("tcpSocket", Shape::Foreign(is::<TCPSocketAction>)),
-    yes("exec", Shape::Foreign(is::<ExecAction>)),
+    yes("httpGet", Shape::Foreign(is::<HTTPGetAction>, Json::Object)),
+    yes("tcpSocket", Shape::Foreign(is::<TCPSocketAction>, Json::Object)),
+    yes("exec", Shape::Foreign(is::<ExecAction>, Json::Object)),
     yes("guestAgentPing", Shape::Object(&Object(&[]))),
     yes("initialDelaySeconds", whole(i32::MAX as i64)),
     yes("timeoutSeconds", whole(i32::MAX as i64)),

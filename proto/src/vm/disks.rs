@@ -2,12 +2,21 @@
 
 use serde::{Deserialize, Serialize};
 
+/// Where a block volume is, by its name, of whose disk the description says more.
+pub const DEVICE_DIR: &str = "/dev/virtlet/";
+/// The same of an image that is a volume.
+pub const IMAGE_DIR: &str = "/mnt/";
+
 /// What a disk is beyond what its volume says.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default, deny_unknown_fields)]
 pub struct Disk {
-    /// The pod's volume; of the disk that the container's image is, what the object called it.
+    /// The pod's volume; of the root disk, what the object called it. kubelet tells no names of block volumes and images: such a volume
+    /// is at [`DEVICE_DIR`] or [`IMAGE_DIR`] by its name.
     pub name: String,
+    /// Whether it is the disk that the machine boots from, which is of no volume, or of one at `/`.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    pub root: bool,
     /// What the guest takes it for.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub kind: Option<DiskKind>,

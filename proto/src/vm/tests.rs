@@ -38,7 +38,7 @@ fn what_is_not_known_is_an_error() {
     no description of a machine: invalid type: integer `7`, expected struct AnyVersion at line 1 column 1
     of version 2, and this program knows version 1
     no description of a machine: unknown field `other`, expected one of `v`, `cpu`, `machine`, `firmware`, `chassis`, `clock`, `features`, `disks`, `nics`, `devices`, `cloudInit`, `endsAtReboot`, `startPaused` at line 1 column 14
-    no description of a machine: unknown field `x`, expected one of `name`, `kind`, `source`, `bus`, `bootOrder`, `serial`, `cache`, `io`, `errorPolicy`, `shareable`, `blockSize`, `readonly`, `pciAddress` at line 1 column 20
+    no description of a machine: unknown field `x`, expected one of `name`, `root`, `kind`, `source`, `bus`, `bootOrder`, `serial`, `cache`, `io`, `errorPolicy`, `shareable`, `blockSize`, `readonly`, `pciAddress` at line 1 column 20
     longer than 65536 bytes
     ");
 }

@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use anyhow::{Context as _, Result, ensure};
-use proto::cri::PodSandboxConfig;
+use proto::cri::{ContainerConfig, PodSandboxConfig};
 use tests::case::{Bed, Case};
 use tests::command::sh;
 use tests::cri;
@@ -185,9 +185,13 @@ fn for_uefi(bed: &Bed) -> Result<PathBuf> {
 
 /// A container of a handler's pod that is not started.
 fn create(node: &Node, handler: &str, image: &str, script: &str, more: &[(&str, &str)]) -> Result<Vm> {
-    let mut annotations = user_data(script);
-    annotations.extend(more.iter().map(|(key, value)| ((*key).to_owned(), (*value).to_owned())));
-    let container = cri::container(image, annotations.clone());
+    create_with(node, handler, cri::container(image, user_data(script)), more)
+}
+
+/// The same of a container that has volumes.
+fn create_with(node: &Node, handler: &str, mut container: ContainerConfig, more: &[(&str, &str)]) -> Result<Vm> {
+    container.annotations.extend(more.iter().map(|(key, value)| ((*key).to_owned(), (*value).to_owned())));
+    let annotations = container.annotations.clone();
     let name = if handler.is_empty() { "plain" } else { handler };
     let pod = PodSandboxConfig { annotations, ..node.pod(name)? };
     let sandbox = node.cri.run_sandbox_for(&pod, handler)?;

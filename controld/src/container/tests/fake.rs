@@ -711,9 +711,15 @@ impl Node {
 
 impl Node {
     pub(super) async fn create(&self, attempt: u32) -> Result<ContainerId> {
+        self.create_as(attempt, |_| ()).await
+    }
+
+    /// The same of a container that is otherwise.
+    pub(super) async fn create_as(&self, attempt: u32, change: impl FnOnce(&mut Container)) -> Result<ContainerId> {
         let _pass = self.gate.lock().await;
         self.check_sandbox()?;
-        let new = container("vm", attempt);
+        let mut new = container("vm", attempt);
+        change(&mut new);
         let replaced = match admission::judge(&self.shown(), &new.config)? {
             Admission::Same(id) => return Ok(id),
             Admission::New(replaced) => replaced,

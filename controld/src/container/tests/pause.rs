@@ -7,7 +7,7 @@ use vmspec::error::Kind;
 use super::GRACE;
 use super::fake::{Domain, Fault, Node};
 use crate::hypervisor::Ending;
-use crate::model::ContainerState;
+use crate::model::{Container, ContainerState};
 
 async fn running() -> (Node, ContainerId) {
     let node = Node::new();
@@ -133,5 +133,24 @@ async fn a_guest_that_a_start_held_runs_after_the_starts_death_and_one_that_a_pe
     let node = node.restart();
     node.pass(1).await;
     assert_eq!((node.is_paused(id), node.pause(id)), (Some(Pause::ByHand), Some(Pause::ByHand)));
+    starting.abort();
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_guest_that_its_pod_wants_to_wait_waits_also_after_the_starts_death() {
+    let node = Node::new();
+    let wait = |container: &mut Container| container.machine.hardware.described.start_paused = true;
+    let id = node.create_as(0, wait).await.expect("created");
+    node.faults(&[Fault::None, Fault::Late]);
+    let starting = node.starting(id);
+    node.pass(1).await;
+    node.set_domain(id, Domain::On);
+    node.pauses(id, Pause::ByHand);
+    let node = node.restart();
+    node.pass(600).await;
+    assert_eq!((node.is_paused(id), node.pause(id)), (Some(Pause::ByHand), Some(Pause::ByHand)));
+    node.let_go(id).await.expect("a person lets it go on");
+    node.pass(1).await;
+    assert_eq!((node.state(id), node.is_paused(id), node.pause(id)), (ContainerState::Running, None, None));
     starting.abort();
 }

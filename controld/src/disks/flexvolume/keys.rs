@@ -148,6 +148,7 @@ mod tests {
         };
         let serial = Serial::of_name("data");
         let disk = Disk {
+            name: String::new(),
             serial,
             source: DiskSource::Rbd(image),
             path: "/data".into(),

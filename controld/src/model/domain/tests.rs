@@ -8,6 +8,8 @@ use vmspec::{MachineId, MountOptions};
 
 use super::*;
 
+mod described;
+
 fn layer(hex: &str, format: &str) -> Layer {
     Layer { path: format!("/var/lib/virtlet/images/data/{hex}").into(), format: format.into() }
 }
@@ -28,6 +30,7 @@ fn spec() -> DomainSpec {
             deadline: Duration::from_secs(10),
         },
         seed: Some("/run/virtlet/seed/x.iso".into()),
+        files: [("config".to_owned(), "/run/virtlet/seed/x.files0.iso".into())].into(),
         firmware: Vec::new(),
         console_socket: "/run/virtlet/console/x.sock".into(),
         share: None,
@@ -372,6 +375,7 @@ fn a_machine_whose_guest_sees_volumes() {
 fn disk(path: &str, read_only: bool) -> Disk {
     let device = BlockDevice { node: "/dev/loop3".into(), number: DeviceNumber { major: 7, minor: 3 } };
     Disk {
+        name: String::new(),
         serial: Serial::of_path(path),
         source: DiskSource::Block(device),
         path: path.into(),
@@ -385,6 +389,7 @@ fn a_disk_in_an_emptydir_is_a_descriptor_that_libvirt_is_given() {
     let file = DiskFile { dir: "/pods/u/scratch".into(), size: 1 << 30, file_system: Some(FileSystem::Ext4) };
     let source = DiskSource::File(file);
     let disk = Disk {
+        name: String::new(),
         serial: Serial::of_name("scratch"),
         source,
         path: "/scratch".into(),
@@ -405,6 +410,7 @@ fn a_disk_in_an_emptydir_is_a_descriptor_that_libvirt_is_given() {
 fn block_volumes_are_shared_where_the_handler_says_so_and_nothing_else_is() {
     let file = DiskFile { dir: "/pods/u/scratch".into(), size: 1 << 30, file_system: Some(FileSystem::Ext4) };
     let scratch = Disk {
+        name: String::new(),
         serial: Serial::of_name("scratch"),
         source: DiskSource::File(file),
         path: "/scratch".into(),
@@ -424,6 +430,7 @@ fn block_volumes_are_shared_where_the_handler_says_so_and_nothing_else_is() {
 fn an_image_that_is_a_volume_is_a_disk_that_nobody_writes_to() {
     let image = DiskImage { id: "sha256:00".into(), file: layer("00", "qcow2"), below: vec![layer("11", "raw")] };
     let disk = Disk {
+        name: String::new(),
         serial: Serial::of_path("/models"),
         source: DiskSource::Image(image),
         path: "/models".into(),
@@ -446,6 +453,7 @@ fn an_image_of_a_cluster_names_its_secret_and_has_none() {
             on: Some(OnDisk { partition: 1, file_system: FileSystem::Ext4 }),
         };
         Disk {
+            name: String::new(),
             serial: Serial::of_name("web"),
             source: DiskSource::Rbd(image),
             path: "/web".into(),
@@ -550,10 +558,13 @@ fn as_many_disks_as_there_may_be_have_a_place_each() {
         let targets: std::collections::BTreeSet<_> =
             text.lines().filter(|line| line.contains("<target dev=")).collect();
         assert_eq!((disks_of(&text).len(), targets.len()), (most + 2, most + 2), "{machine} {bus:?}");
-        assert!(text.contains(&format!("dev=\"{}\"", target_of(&spec().plan.hardware, 27))) || bus != DiskBus::Virtio);
+        assert!(
+            text.contains(&format!("dev=\"{}\"", target_of(&spec().plan.hardware, 27, &disk("/dev/x", false))))
+                || bus != DiskBus::Virtio
+        );
     }
     let many = vec![disk("/dev/x", false); 61];
     let error = xml(&with_disks("q35", DiskBus::Virtio, many)).expect_err("too many").to_string();
     assert_eq!(error, "the machine has 61 disks beside its root disk, and there are places for 60");
-    assert_eq!(target_of(&spec().plan.hardware, 24), "vdaa");
+    assert_eq!(target_of(&spec().plan.hardware, 24, &disk("/dev/x", false)), "vdaa");
 }

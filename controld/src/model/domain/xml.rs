@@ -2,11 +2,17 @@
 
 mod cpu;
 mod described;
+mod disk_driver;
 mod disks;
 mod extras;
 mod hardware;
+mod io_threads;
+mod places;
 
-pub use self::disks::{group_of, target_of, target_of_root};
+use self::disks::Other;
+pub use self::disks::group_of;
+use self::places::Places;
+pub use self::places::{target_of, target_of_root};
 
 use std::io;
 use std::path::Path;
@@ -14,7 +20,7 @@ use std::path::Path;
 use quick_xml::Writer;
 use quick_xml::events::{BytesStart, BytesText, Event};
 use vmspec::Accelerator;
-use vmspec::plan::{Graphics, MAX_DISKS};
+use vmspec::plan::{Graphics, MAX_DISKS, PanicModel};
 
 use proto::agent::{EXIT_PORT, LOG_PORT, PORT as AGENT_PORT, SHARE_TAG};
 
@@ -44,6 +50,9 @@ pub enum DomainError {
     /// More disks than have a place.
     #[error("the machine has {0} disks beside its root disk, and there are places for {MAX_DISKS}")]
     Disks(usize),
+    /// A disk of files that was not made.
+    #[error("the disk of the files of volume `{0}` was not made")]
+    Files(String),
     /// A path that is no text.
     #[error("path `{0}` is not UTF-8")]
     Path(String),
@@ -107,6 +116,9 @@ fn machine(doc: &mut Doc, spec: &DomainSpec) -> Result<(), DomainError> {
     let vcpus: &[_] =
         if cpus.boot < cpus.max { &[("placement", "static"), ("current", &now)] } else { &[("placement", "static")] };
     doc.text("vcpu", vcpus, &cpus.max.to_string())?;
+    if let Some(count) = io_threads::count(&spec.plan) {
+        doc.text("iothreads", &[], &count.to_string())?;
+    }
     if let Some(nodes) = &spec.memory_nodes {
         // QEMU takes huge pages at once, before it is in the pod's cgroup.
         doc.nest("numatune", &[], |doc| doc.leaf("memory", &[("mode", "strict"), ("nodeset", nodes)]))?;
@@ -165,13 +177,15 @@ fn devices(doc: &mut Doc, spec: &DomainSpec) -> Result<(), DomainError> {
     doc.text("emulator", &[], path(&spec.vmwrapper)?)?;
     let others = u8::try_from(spec.plan.disks.len()).ok().filter(|others| usize::from(*others) <= MAX_DISKS);
     let others = others.ok_or(DomainError::Disks(spec.plan.disks.len()))?;
-    hardware::controllers(doc, &spec.plan.hardware, others)?;
+    let places = Places::of(&spec.plan.hardware, &spec.plan.disks);
+    hardware::controllers(doc, &spec.plan, &places)?;
     disks::root(doc, spec)?;
     if let Some(seed) = &spec.seed {
         disks::seed(doc, &spec.plan.hardware, path(seed)?)?;
     }
-    for ((nth, disk), now) in (0..others).zip(&spec.plan.disks).zip(&spec.disks) {
-        disks::other(doc, spec, nth, disk, *now)?;
+    let others = (0..others).zip(&spec.plan.disks).zip(&spec.disks).zip(&places.of_disks);
+    for (((nth, disk), now), place) in others {
+        disks::other(doc, spec, &Other { nth, disk, now: *now, place: *place })?;
     }
     if let Some(share) = &spec.share {
         filesystem(doc, share)?;
@@ -196,8 +210,9 @@ fn devices(doc: &mut Doc, spec: &DomainSpec) -> Result<(), DomainError> {
     if extras.graphics.is_some_and(Graphics::is_vnc) {
         extras::screen(doc, &spec.plan.hardware, &spec.screen_socket)?;
     }
+    extras::tablet(doc, &spec.plan.hardware)?;
     if let Some(watchdog) = extras.watchdog {
-        extras::watchdog(doc, watchdog)?;
+        extras::watchdog(doc, watchdog, &spec.plan.hardware.described.devices)?;
     }
     for hostdev in &spec.hostdevs {
         hardware::hostdev(doc, hostdev)?;
@@ -214,10 +229,14 @@ fn devices(doc: &mut Doc, spec: &DomainSpec) -> Result<(), DomainError> {
         doc.pci(0, BALLOON_SLOT)
     })?;
     if spec.pvpanic_pci {
-        doc.nest("panic", &[("model", "pvpanic")], |doc| doc.pci(0, PANIC_SLOT))
+        doc.nest("panic", &[("model", "pvpanic")], |doc| doc.pci(0, PANIC_SLOT))?;
     } else {
-        doc.leaf("panic", &[("model", "isa")])
+        doc.leaf("panic", &[("model", "isa")])?;
     }
+    // Beside that one, if it is another.
+    let described = spec.plan.hardware.described.devices.panic.iter();
+    let mut more = described.filter(|model| spec.pvpanic_pci || **model != PanicModel::Isa);
+    more.try_for_each(|model| doc.leaf("panic", &[("model", model.word())]))
 }
 
 fn filesystem(doc: &mut Doc, share: &Shared) -> Result<(), DomainError> {

@@ -7,6 +7,7 @@ use serde::Deserialize;
 use proto::vm::{ANNOTATION, VmDescription};
 
 use super::keys;
+use crate::plan::{Chipset, MachineType};
 
 /// What nobody may set unless the runtime handler allows it by name: it gives a guest any CPU that QEMU can make.
 const ASKED_FOR: [&str; 1] = [keys::CPU_SETTING];
@@ -38,16 +39,33 @@ impl AnnotationPolicy {
             .collect();
         let is_in = |list: &[String]| list.iter().any(|glob| names.iter().any(|name| matches(glob, name)));
         let by_name =
-            canonical.is_some_and(|name| ASKED_FOR.contains(&name)) || key == ANNOTATION && has_features(value);
+            canonical.is_some_and(|name| ASKED_FOR.contains(&name)) || key == ANNOTATION && asks_for_more(value);
         let allowed = if by_name { is_in(&self.allow) } else { self.allow.is_empty() || is_in(&self.allow) };
-        allowed && !is_in(&self.deny)
+        let others = if key == ANNOTATION { said_elsewhere(value) } else { Vec::new() };
+        allowed && !is_in(&self.deny) && others.into_iter().all(|other| self.permits(other, value))
     }
 }
 
-/// Whether a description says what a guest's CPU has more or less, as a CPU in detail may.
-fn has_features(description: &str) -> bool {
-    let described = VmDescription::parse(description).ok().and_then(|description| description.cpu);
-    described.is_some_and(|cpu| !cpu.features.is_empty())
+/// Whether a description says what a guest's CPU has more or less, as a CPU in detail may, or wants the chipset of old or a USB controller,
+/// of which much more is emulated.
+fn asks_for_more(description: &str) -> bool {
+    let Ok(VmDescription { cpu, machine, devices, .. }) = VmDescription::parse(description) else { return false };
+    let by_usb = devices.is_some_and(|devices| devices.inputs.iter().any(|input| input.bus != "virtio"));
+    let machine = machine.and_then(|machine| machine.parse::<MachineType>().ok());
+    let by_chipset = machine.is_some_and(|it| it.chipset() == Chipset::I440fx);
+    by_chipset || by_usb || cpu.is_some_and(|cpu| !cpu.features.is_empty())
+}
+
+/// The annotations that say what a description says, too.
+fn said_elsewhere(description: &str) -> Vec<&'static str> {
+    let Ok(description) = VmDescription::parse(description) else { return Vec::new() };
+    let of_seed = description.cloud_init.unwrap_or_default();
+    let said = [
+        (!of_seed.ssh_keys.is_empty(), keys::SSH_KEY_SOURCE),
+        (of_seed.network_data.is_some(), keys::NETWORK_CONFIG),
+        (description.disks.iter().any(|disk| disk.bus.is_some()), keys::DISK_DRIVER),
+    ];
+    said.into_iter().filter_map(|(is_said, key)| is_said.then_some(key)).collect()
 }
 
 /// Whether a name is as a pattern says, in which `*` is any number of any letters.
@@ -107,6 +125,11 @@ mod tests {
         assert_eq!((of(&[], &[], plain), of(&[], &[], features)), (0, 1));
         assert_eq!((of(&["Virtlet*"], &[], plain), of(&["virtlet.k8s/vm"], &[], features)), (1, 0));
         assert_eq!(of(&[], &["virtlet.k8s/*"], plain), 1);
+        let (old, new) = (r#"{"v":1,"machine":"pc-i440fx-9.2"}"#, r#"{"v":1,"machine":"pc-q35-9.2"}"#);
+        let keys = r#"{"v":1,"cloudInit":{"sshKeys":["k"]}}"#;
+        assert_eq!((of(&[], &[], keys), of(&[], &["VirtletSSHKeySource"], keys)), (0, 1));
+        assert_eq!((of(&["virtlet.k8s/vm"], &[], keys), of(&["virtlet.*", "VirtletSSH*"], &[], keys)), (1, 0));
+        assert_eq!((of(&[], &[], old), of(&["virtlet.k8s/vm"], &[], old), of(&[], &[], new)), (1, 0, 0));
     }
 
     #[test]

@@ -42,6 +42,13 @@ pub struct SshKeySource {
     pub key: String,
 }
 
+/// A key of a source.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct KeyOf {
+    pub source: Source,
+    pub key: String,
+}
+
 // === impl Source ===
 
 impl Source {

@@ -5,7 +5,7 @@ use std::fmt;
 use super::Problem;
 
 /// Most keys of a pod, by source.
-const MAX_KEYS: usize = 64;
+pub(crate) const MAX_KEYS: usize = 64;
 /// Longest key, in bytes.
 const MAX_LEN: usize = 16 << 10;
 /// Types of keys that OpenSSH knows; each may have [`CERTIFICATE`] after it.

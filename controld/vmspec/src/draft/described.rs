@@ -1,14 +1,15 @@
 //! Whether a described machine fits the rest of what is known of it.
 
+pub(super) mod disks;
+
 use crate::Accelerator;
 use crate::error::{Error, Kind, Result};
-use crate::plan::{Cpus, Described, Firmware, Hardware};
+use crate::plan::{Chipset, Cpus, Described, Firmware, Hardware, PanicModel, Watchdog};
 
 /// # Errors
 /// When it does not.
 pub(super) fn check(hardware: &Hardware, cpus: Cpus, accel: Accelerator, is_asked: bool) -> Result<()> {
     let Described { topology, features, .. } = &hardware.described;
-    let invalid = |what: String| Err(Error::new(Kind::Invalid, format!("annotation virtlet.k8s/vm: {what}")));
     if let Some(topology) = topology {
         let (places, boot) = (topology.vcpus(), cpus.boot);
         if places != u64::from(boot) {
@@ -20,6 +21,7 @@ pub(super) fn check(hardware: &Hardware, cpus: Cpus, accel: Accelerator, is_aske
             return invalid(format!("{max} vCPUs, which the VM can be given, are no whole sockets of {of_socket}"));
         }
     }
+    devices(hardware, accel, is_asked)?;
     let is_off = features.smm.is_some_and(|smm| smm.enabled == Some(false));
     if is_off && hardware.firmware == (Firmware::Uefi { secure_boot: true }) {
         return invalid("features.smm cannot be off with secure boot".to_owned());
@@ -31,10 +33,41 @@ pub(super) fn check(hardware: &Hardware, cpus: Cpus, accel: Accelerator, is_aske
     Ok(())
 }
 
+/// Whether machine type, firmware and devices go together, and are the pod's to say.
+fn devices(hardware: &Hardware, accel: Accelerator, is_asked: bool) -> Result<()> {
+    let Described { machine, use_serial, devices, .. } = &hardware.described;
+    if machine.is_some() && hardware.machine.chipset() != Chipset::Q35 {
+        if hardware.firmware == (Firmware::Uefi { secure_boot: true }) {
+            return invalid("machine: the runtime handler boots securely, which takes a `q35`".to_owned());
+        }
+        if hardware.extras.watchdog == Some(Watchdog::Itco) {
+            return invalid("machine: the runtime handler's watchdog, itco, is of the chipset `q35`".to_owned());
+        }
+    }
+    if *use_serial && hardware.firmware != Firmware::Bios {
+        return invalid("firmware.useSerial: is for a BIOS, and the runtime handler has UEFI".to_owned());
+    }
+    if (devices.graphics == Some(true) || devices.video.is_some()) && !hardware.has_screen() {
+        let field = if devices.graphics == Some(true) { "graphics" } else { "video" };
+        return invalid(format!("devices.{field}: takes a runtime handler with `graphics = \"vnc\"`"));
+    }
+    if devices.panic.contains(&PanicModel::Hyperv) && accel == Accelerator::Qemu && is_asked {
+        let what = "annotation virtlet.k8s/vm: devices.panicDevices: `hyperv` needs KVM; this node emulates";
+        return Err(Error::new(Kind::State, what.to_owned()));
+    }
+    Ok(())
+}
+
+fn invalid(what: String) -> Result<()> {
+    Err(Error::new(Kind::Invalid, format!("annotation virtlet.k8s/vm: {what}")))
+}
+
 #[cfg(test)]
 mod tests {
+    use proto::vm::VmDescription;
+
     use super::*;
-    use crate::plan::Topology;
+    use crate::plan::{Extras, Graphics, Topology};
 
     fn told(topology: [u16; 3], (boot, max): (u16, u16)) -> String {
         let [sockets, cores, threads] = topology;
@@ -54,6 +87,33 @@ mod tests {
             "annotation virtlet.k8s/vm: 6 vCPUs, which the VM can be given, are no whole sockets of 4"
         );
         assert_eq!(told([2, 2, 1], (2, 4)), "annotation virtlet.k8s/vm: cpu.topology gives 4 vCPUs, the VM has 2");
+    }
+
+    #[test]
+    fn what_is_the_handlers_to_give_or_goes_with_nothing_of_it_is_told() {
+        let of = |description: &str, extras: &Extras, firmware| {
+            let described = Described::of(VmDescription::parse(description).expect(description)).expect(description);
+            let machine = described.machine.clone().unwrap_or_default();
+            let hardware = Hardware { machine, described, firmware, extras: extras.clone(), ..Hardware::default() };
+            check(&hardware, Cpus::fixed(1), Accelerator::Qemu, true)
+                .map_or_else(|error| error.to_string(), |()| "fits".into())
+        };
+        let screen = Extras { graphics: Some(Graphics::Vnc), ..Extras::default() };
+        let itco = Extras { watchdog: Some(Watchdog::Itco), ..Extras::default() };
+        let (none, secure) = (Extras::default(), Firmware::Uefi { secure_boot: true });
+        let (graphics, video) =
+            (r#"{"v":1,"devices":{"graphics":true}}"#, r#"{"v":1,"devices":{"video":{"type":"virtio"}}}"#);
+        assert_eq!(of(graphics, &screen, Firmware::Bios), "fits");
+        assert_eq!(of(video, &screen, Firmware::Bios), "fits");
+        let told = [
+            of(graphics, &none, Firmware::Bios),
+            of(video, &none, Firmware::Bios),
+            of(r#"{"v":1,"firmware":{"useSerial":true}}"#, &none, secure),
+            of(r#"{"v":1,"machine":"pc"}"#, &none, secure),
+            of(r#"{"v":1,"machine":"pc-i440fx-9.2"}"#, &itco, Firmware::Bios),
+            of(r#"{"v":1,"devices":{"panicDevices":[{"model":"hyperv"}]}}"#, &none, Firmware::Bios),
+        ];
+        insta::assert_snapshot!(told.join("\n"));
     }
 
     #[test]

@@ -37,6 +37,7 @@ mod tests {
     fn of_file(name: &str, size: u64) -> Disk {
         let file = DiskFile { dir: "/scratch".into(), size, file_system: None };
         Disk {
+            name: String::new(),
             serial: Serial::of_name(name),
             source: DiskSource::File(file),
             path: format!("/srv/{name}"),

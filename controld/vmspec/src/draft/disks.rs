@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 use std::path::{Component, Path};
 
 use proto::agent::SHARE_DIR;
+use proto::vm::DEVICE_DIR;
 
 use super::{persistent, share};
 use crate::error::{Error, Kind, Result};
@@ -21,6 +22,8 @@ const NOT_BELOW: [&str; 3] = ["/proc", "/sys", SHARE_DIR];
 /// A disk whose source has not been looked at.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Wanted {
+    /// What the machine's description calls it; empty if that says nothing of it.
+    pub name: String,
     pub serial: Serial,
     /// On the node.
     pub host_path: String,
@@ -46,12 +49,14 @@ pub(super) fn of(container: &ContainerConfig, hardware: &Hardware) -> Result<Vec
     let mut disks = Vec::new();
     for Device { host_path, container_path: path, read_only } in devices {
         check(path, container)?;
-        if *read_only && hardware.disk_bus == DiskBus::Sata {
+        let name = hardware.described_name(path.strip_prefix(DEVICE_DIR));
+        let read_only = *read_only || hardware.is_read_only(name);
+        if read_only && !hardware.may_be_read_only(name) {
             return Err(invalid(format!(
                 "device at `{path}` is read-only, which no disk on the bus `sata` can be; choose `virtio` or `scsi`"
             )));
         }
-        let serial = Serial::of_path(path);
+        let serial = hardware.said_serial(name).unwrap_or_else(|| Serial::of_path(path));
         if TAKEN.contains(&serial.as_str()) {
             return Err(invalid(format!(
                 "device at `{path}` would have the serial `{serial}`, which is that of a disk that every VM has; choose another \
@@ -63,7 +68,13 @@ pub(super) fn of(container: &ContainerConfig, hardware: &Hardware) -> Result<Vec
                 "devices at `{other}` and `{path}` would have the same serial, `{serial}`; choose another `devicePath`"
             )));
         }
-        disks.push(Wanted { serial, host_path: host_path.clone(), path: path.clone(), read_only: *read_only });
+        disks.push(Wanted {
+            name: name.to_owned(),
+            serial,
+            host_path: host_path.clone(),
+            path: path.clone(),
+            read_only,
+        });
     }
     Ok(disks)
 }
@@ -82,8 +93,8 @@ pub(super) fn check_count(count: usize, hardware: &Hardware) -> Result<(), Strin
 
 /// Most disks of a machine beside root disk and seed.
 fn most(hardware: &Hardware) -> usize {
-    match (hardware.disk_bus, hardware.machine.chipset()) {
-        (DiskBus::Virtio, Chipset::I440fx) => MAX_ON_PCI,
+    match hardware.machine.chipset() {
+        Chipset::I440fx if hardware.has_bus(DiskBus::Virtio) => MAX_ON_PCI,
         _ => MAX_DISKS,
     }
 }

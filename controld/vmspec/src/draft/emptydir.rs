@@ -41,10 +41,11 @@ pub(super) fn of(
         let serial = as_disk::serial(volume, mount, hardware, taken).map_err(|what| refused(&what))?;
         let file = DiskFile { dir: mount.host_path.clone().into(), size: *size, file_system: *file_system };
         disks.push(Disk {
+            name: hardware.described_name(Some(volume)).to_owned(),
             serial,
             source: DiskSource::File(file),
             path,
-            read_only: mount.readonly,
+            read_only: mount.readonly || hardware.is_read_only(volume),
             options: mount.options,
         });
     }
@@ -83,6 +84,7 @@ mod tests {
         let sandbox = SandboxConfig { uid: "u".into(), ..SandboxConfig::default() };
         let container = ContainerConfig { mounts: mounts.to_owned(), ..ContainerConfig::default() };
         let device = disks::Wanted {
+            name: String::new(),
             serial: Serial::of_path("/dev/block"),
             host_path: "/dev/x".into(),
             path: "/dev/block".into(),
@@ -96,7 +98,7 @@ mod tests {
         let mounts =
             [mount(KIND, "a", "/a"), mount(KIND, "scratch", "/scratch"), mount("kubernetes.io~secret", "s", "/s")];
         let (disks, rest) = planned(&["scratch"], &mounts).expect("planned");
-        let [Disk { serial, source: DiskSource::File(file), path, read_only: false, options: _ }] = &disks[..] else {
+        let [Disk { serial, source: DiskSource::File(file), path, read_only: false, .. }] = &disks[..] else {
             panic!("{disks:?}")
         };
         assert_eq!((serial.as_str(), path.as_str()), ("scratch", "/scratch"));

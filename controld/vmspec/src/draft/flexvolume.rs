@@ -64,8 +64,10 @@ pub(super) fn of(
         };
         let taken = |serial: &_| others.contains(&serial) || flex.iter().any(|other| other.serial == *serial);
         let serial = as_disk::serial(name, mount, hardware, taken).map_err(|what| refused(&what))?;
-        let (path, read_only, options) = (mount.container_path.clone(), mount.readonly, mount.options);
-        flex.push(Disk { serial, source: source.clone(), path, read_only, options });
+        let (path, options) = (mount.container_path.clone(), mount.options);
+        let read_only = mount.readonly || hardware.is_read_only(name);
+        let name = hardware.described_name(Some(name)).to_owned();
+        flex.push(Disk { name, serial, source: source.clone(), path, read_only, options });
     }
     container.mounts.retain(|mount| name_of(mount, &sandbox.uid).is_none());
     if !flex.is_empty() {

@@ -3,9 +3,11 @@
 use std::collections::BTreeSet;
 use std::fmt;
 
+use proto::vm::ANNOTATION;
+
 use crate::annotations::PodAnnotations;
 use crate::error::{Error, Kind, Result};
-use crate::plan::{CpuMode, CpuModel, CpuSetting, DiskBus, Fallback, Firmware, Hardware, MachineType};
+use crate::plan::{CpuMode, CpuModel, CpuSetting, DiskBus, Fallback, Firmware, Hardware, MachineType, Watchdog};
 use crate::settings::Handler;
 use crate::{Accelerator, Offer};
 
@@ -21,17 +23,20 @@ enum From<'a> {
     Handler(&'a Handler),
 }
 
-/// The machine type that a handler's machines are to have, as it is configured.
-pub fn machine_type(handler: &Handler) -> MachineType {
-    handler.defaults.machine.get().cloned().unwrap_or_default()
+/// The machine type that a machine is to have, as the pod says it or its handler is configured.
+pub fn machine_type(handler: &Handler, annotations: &PodAnnotations) -> MachineType {
+    let by_handler = || handler.defaults.machine.get().cloned();
+    annotations.described.machine.clone().or_else(by_handler).unwrap_or_default()
 }
 
 /// What is told if the emulator knows no such machine type, but these.
-pub fn no_machine_type(handler: &Handler, there: &BTreeSet<String>) -> Error {
-    let wanted = machine_type(handler);
+pub fn no_machine_type(handler: &Handler, annotations: &PodAnnotations, there: &BTreeSet<String>) -> Error {
+    let wanted = machine_type(handler, annotations);
     let like = |name: &&String| name.parse().is_ok_and(|other: MachineType| other.chipset() == wanted.chipset());
     let there = there.iter().filter(like).map(String::as_str);
-    From::Handler(handler).refused("machine type", &wanted, "the emulator does not have", there)
+    let from =
+        if annotations.described.machine.is_some() { From::Annotation(ANNOTATION) } else { From::Handler(handler) };
+    from.refused("machine type", &wanted, "the emulator does not have", there)
 }
 
 /// What it is to have; `offer` is what the emulator has, if that is known.
@@ -45,7 +50,7 @@ pub(super) fn of(
     accel: Accelerator,
     vcpus: u16,
 ) -> Result<Hardware> {
-    let asked = machine_type(handler);
+    let asked = machine_type(handler, annotations);
     let machine = match offer {
         Some(offer) => offer.machine.parse().map_err(|cause| {
             let name = &offer.machine;
@@ -61,10 +66,15 @@ pub(super) fn of(
     if let Some(setting) = &cpu_setting {
         check_topology(setting, vcpus)?;
     }
-    let extras = handler.defaults.extras();
+    let mut extras = handler.defaults.extras();
     if extras.hyperv && accel == Accelerator::Qemu && offer.is_some() {
         let what = format!("runtime handler `{}` wants `hyperv`, which needs KVM; this node emulates", handler.name);
         return Err(Error::new(Kind::State, what));
+    }
+    let devices = &annotations.described.devices;
+    extras.graphics.take_if(|_| devices.graphics == Some(false));
+    if devices.watchdog.is_some() {
+        extras.watchdog = Some(Watchdog::I6300esb);
     }
     let (firmware, tpm) = (handler.defaults.boots_with(), handler.defaults.tpm);
     let shared_disks = handler.defaults.shared_disks;
@@ -89,6 +99,11 @@ fn check(
         let there = DiskBus::ALL.map(DiskBus::name).into_iter().filter(|bus| offer.disk_buses.contains(*bus));
         let from = by(annotations.disk_bus.map(|_| "VirtletDiskDriver"));
         return Err(from.refused("disk bus", &hardware.disk_bus, "the emulator does not have", there));
+    }
+    let described = hardware.described.disks.keys().map(|name| hardware.bus_of(name));
+    if let Some(bus) = described.into_iter().find(|bus| !offer.disk_buses.contains(bus.name())) {
+        let there = DiskBus::ALL.map(DiskBus::name).into_iter().filter(|bus| offer.disk_buses.contains(*bus));
+        return Err(From::Annotation(ANNOTATION).refused("disk bus", &bus, "the emulator does not have", there));
     }
     if let Some(setting) = &hardware.cpu_setting {
         check_setting(setting, offer, accel)?;
@@ -283,9 +298,9 @@ mod tests {
         let machine = Given::Value("pc-q35-99".parse().expect("type"));
         let old = handler(MachineDefaults { machine, ..MachineDefaults::default() });
         let there = ["isapc", "pc", "pc-i440fx-9.2", "pc-q35-9.2", "q35"].map(str::to_owned).into();
-        lines.push(no_machine_type(&old, &there).to_string());
+        lines.push(no_machine_type(&old, &PodAnnotations::default(), &there).to_string());
         let many = (0..50).map(|version| format!("pc-q35-{version}")).collect();
-        let long = no_machine_type(&old, &many).to_string();
+        let long = no_machine_type(&old, &PodAnnotations::default(), &many).to_string();
         assert!(long.ends_with(" and 10 more"), "{long}");
         let secure = || MachineDefaults {
             firmware: Given::Value(FirmwareKind::Uefi),

@@ -3,16 +3,20 @@
 
 use std::path::Path;
 
+use proto::vm::IMAGE_DIR;
+
 use super::disks::{self, TAKEN};
 use super::share::BIDIRECTIONAL;
 use crate::error::{Error, Kind, Result, image_volume};
-use crate::plan::{Disk, DiskBus, DiskImage, DiskSource, Hardware, Serial};
+use crate::plan::{Disk, DiskImage, DiskSource, Hardware, Serial};
 use crate::seed::is_for_us;
 use crate::{ContainerConfig, Mount, MountOptions};
 
 /// A disk whose image was not looked up.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Wanted {
+    /// What the machine's description calls it; empty if that says nothing of it.
+    pub(super) name: String,
     pub(super) serial: Serial,
     /// In the guest.
     pub path: String,
@@ -24,8 +28,8 @@ pub struct Wanted {
 impl Wanted {
     /// The disk, with this image. What a guest is told of it is the same with each.
     pub fn disk(&self, image: DiskImage) -> Disk {
-        let (serial, path) = (self.serial.clone(), self.path.clone());
-        Disk { serial, source: DiskSource::Image(image), path, read_only: true, options: self.options }
+        let (name, serial, path) = (self.name.clone(), self.serial.clone(), self.path.clone());
+        Disk { name, serial, source: DiskSource::Image(image), path, read_only: true, options: self.options }
     }
 }
 
@@ -42,9 +46,11 @@ pub(super) fn of(
     for mount in &container.mounts {
         let Some(image) = &mount.image else { continue };
         let at = &mount.container_path;
-        check(mount, container, hardware).map_err(|why| refused(at, &why))?;
+        let name = hardware.described_name(at.strip_prefix(IMAGE_DIR));
+        check(mount, container, hardware.may_be_read_only(name)).map_err(|why| refused(at, &why))?;
         // kubelet tells no name of such a volume. cloud-init takes what is behind the last dot of a device's name for a partition.
-        let serial = Serial::of_path(&at.replace('.', "_"));
+        let of_path = || Serial::of_path(&at.replace('.', "_"));
+        let serial = hardware.said_serial(name).unwrap_or_else(of_path);
         let is_taken = TAKEN.contains(&serial.as_str())
             || others.contains(&&serial)
             || disks.iter().any(|other| other.serial == serial);
@@ -52,7 +58,13 @@ pub(super) fn of(
             let why = format!("it would have the serial `{serial}` of another disk; choose another `mountPath`");
             return Err(refused(at, &why));
         }
-        disks.push(Wanted { serial, path: at.clone(), image: image.image.clone(), options: mount.options });
+        disks.push(Wanted {
+            name: name.to_owned(),
+            serial,
+            path: at.clone(),
+            image: image.image.clone(),
+            options: mount.options,
+        });
     }
     if let Some(last) = disks.last() {
         disks::check_count(others.len() + disks.len(), hardware).map_err(|why| refused(&last.path, &why))?;
@@ -62,7 +74,7 @@ pub(super) fn of(
     Ok((disks, rest))
 }
 
-fn check(mount: &Mount, container: &ContainerConfig, hardware: &Hardware) -> Result<(), String> {
+fn check(mount: &Mount, container: &ContainerConfig, may_be_read_only: bool) -> Result<(), String> {
     let path = Path::new(&mount.container_path);
     if !disks::is_place(path) || is_for_us(mount) {
         return Err("it cannot be there; choose another `mountPath`".into());
@@ -73,7 +85,7 @@ fn check(mount: &Mount, container: &ContainerConfig, hardware: &Hardware) -> Res
     if mount.propagation == BIDIRECTIONAL {
         return Err("it is `Bidirectional`, and what a guest mounts cannot reach the node; unset that".into());
     }
-    if hardware.disk_bus == DiskBus::Sata {
+    if !may_be_read_only {
         return Err("no disk on the bus `sata` can be read-only; choose `virtio` or `scsi`".into());
     }
     Ok(())
@@ -87,6 +99,7 @@ fn refused(at: &str, why: &str) -> Error {
 mod tests {
     use super::*;
     use crate::MountImage;
+    use crate::plan::DiskBus;
 
     fn mount(path: &str) -> Mount {
         let image = Some(MountImage { image: "images.example.com/models".into(), ..MountImage::default() });

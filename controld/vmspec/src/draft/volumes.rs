@@ -1,6 +1,6 @@
 //! How a guest has the volumes of its pod: as disks, or by a share. Pure, as the rest of the plan.
 
-use super::{Wishes, disks, emptydir, flexvolume, image_volumes, share, size};
+use super::{Wishes, disks, emptydir, files_disks, flexvolume, image_volumes, share, size};
 use crate::error::Result;
 use crate::plan::{Disk, Hardware, Share};
 
@@ -15,6 +15,8 @@ pub(super) struct Volumes {
     pub(super) files: Vec<Disk>,
     pub(super) images: Vec<image_volumes::Wanted>,
     pub(super) flexvolumes: Vec<Disk>,
+    /// Disks with files of volumes.
+    pub(super) with_files: Vec<Disk>,
 }
 
 impl Volumes {
@@ -29,9 +31,11 @@ impl Volumes {
         let (images, container) = image_volumes::of(&container, &serials, hardware)?;
         let serials: Vec<_> = serials.into_iter().chain(images.iter().map(|image| &image.serial)).collect();
         let (flexvolumes, container) = flexvolume::of(flexvolumes, sandbox, container, &serials, hardware)?;
+        let serials: Vec<_> = serials.into_iter().chain(flexvolumes.iter().map(|disk| &disk.serial)).collect();
+        let with_files = files_disks::of(sandbox, &container, &serials, hardware)?;
         let has_agent = handler.defaults.has_agent(annotations);
         let share = share::of(sandbox, &container, annotations, &handler.defaults, has_agent)?;
-        Ok(Self { share, disks, files, images, flexvolumes })
+        Ok(Self { share, disks, files, images, flexvolumes, with_files })
     }
 
     /// Those that are made for the pod, with room of the node's disk.
@@ -41,8 +45,8 @@ impl Volumes {
 
     /// What of a machine with them takes memory beside its guest.
     pub(super) fn parts(&self, hardware: &Hardware) -> size::Parts {
-        let Self { share, disks, files, images, flexvolumes } = self;
-        let disks = disks.len() + files.len() + images.len() + flexvolumes.len();
+        let Self { share, disks, files, images, flexvolumes, with_files } = self;
+        let disks = disks.len() + files.len() + images.len() + flexvolumes.len() + with_files.len();
         size::Parts::of(hardware, share.is_some(), disks)
     }
 }

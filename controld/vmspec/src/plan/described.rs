@@ -2,14 +2,22 @@
 //!
 //! Words are values here, and texts were looked at, so that what a pod says is never copied into the machine's description unseen.
 
+mod devices;
+mod disk;
 mod read;
 
-use proto::vm::{Chassis, Features};
+use std::collections::BTreeMap;
+
+use proto::tap::MacAddr;
+use proto::vm::{Chassis, CloudInit, Features};
 use serde::{Deserialize, Serialize};
 
 use super::cpu_setting::{CpuFeature, Topology};
+use super::machine_type::MachineType;
 use crate::words::words;
 
+pub use self::devices::{DescribedDevices, IoThreads, PanicModel, TabletBus, VideoModel, WatchdogAction};
+pub use self::disk::{DescribedDisk, DescribedSectors, DescribedSource, DiskCache, DiskIo, ErrorPolicy};
 pub use self::read::NotDescribed;
 
 /// All of it, for the whole life of the machine.
@@ -22,6 +30,12 @@ pub struct Described {
     /// What its CPU model has more or less.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub cpu_features: Vec<CpuFeature>,
+    /// `None` is the runtime handler's.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub machine: Option<MachineType>,
+    /// Whether a BIOS writes to the serial console.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    pub use_serial: bool,
     /// Serial number of the machine; the pod's UID if it is empty.
     #[serde(skip_serializing_if = "String::is_empty")]
     pub serial: String,
@@ -32,9 +46,26 @@ pub struct Described {
     /// Of the platform. One that is not there is as every machine has it.
     #[serde(skip_serializing_if = "is_default")]
     pub features: Features,
+    /// Its root disk.
+    #[serde(skip_serializing_if = "DescribedDisk::is_default")]
+    pub root: DescribedDisk,
+    /// Its other disks, by the names of their volumes. Each of them is one of the plan's.
+    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
+    pub disks: BTreeMap<String, DescribedDisk>,
+    /// Address of the NIC on the pod's default network, which that network is asked for.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub mac: Option<MacAddr>,
+    #[serde(skip_serializing_if = "DescribedDevices::is_default")]
+    pub devices: DescribedDevices,
+    /// What its seed is made of, beside what annotations name. Volumes are known by their names.
+    #[serde(skip_serializing_if = "is_default")]
+    pub cloud_init: CloudInit,
     /// Whether a guest that reboots ends its machine.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     pub ends_at_reboot: bool,
+    /// Whether it waits, paused, at each start, until somebody lets it go on.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    pub start_paused: bool,
 }
 
 /// A clock.

@@ -23,9 +23,12 @@ const KEPT: usize = 11;
 /// A disk.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Disk {
+    /// What the machine's description calls it; empty if that says nothing of it.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub name: String,
     pub serial: Serial,
     pub source: DiskSource,
-    /// Where the pod wants it in the guest: a link to the disk.
+    /// Where the pod wants it in the guest: a link to the disk. Empty if the guest is told nothing of it.
     pub path: String,
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub read_only: bool,
@@ -48,6 +51,17 @@ pub enum DiskSource {
     Mounted(MountedDevice),
     /// An image of a Ceph cluster.
     Rbd(RbdImage),
+    /// Files of a volume of the pod's, on a disk that is made of them at each start.
+    Files(FilesDisk),
+}
+
+/// What a disk with files is made of.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct FilesDisk {
+    /// Where kubelet has the volume.
+    pub volume: PathBuf,
+    /// By which the guest finds it.
+    pub label: String,
 }
 
 /// A block device of the node, and what the guest mounts of it.
@@ -63,7 +77,7 @@ impl DiskSource {
     pub const fn block(&self) -> Option<&BlockDevice> {
         match self {
             Self::Block(device) | Self::Mounted(MountedDevice { device, .. }) => Some(device),
-            Self::File(_) | Self::Image(_) | Self::Rbd(_) => None,
+            Self::File(_) | Self::Image(_) | Self::Rbd(_) | Self::Files(_) => None,
         }
     }
 
@@ -72,7 +86,7 @@ impl DiskSource {
     pub const fn file(&self) -> Option<&DiskFile> {
         match self {
             Self::File(file) => Some(file),
-            Self::Block(_) | Self::Image(_) | Self::Mounted(_) | Self::Rbd(_) => None,
+            Self::Block(_) | Self::Image(_) | Self::Mounted(_) | Self::Rbd(_) | Self::Files(_) => None,
         }
     }
 
@@ -81,7 +95,7 @@ impl DiskSource {
     pub const fn rbd(&self) -> Option<&RbdImage> {
         match self {
             Self::Rbd(image) => Some(image),
-            Self::Block(_) | Self::File(_) | Self::Image(_) | Self::Mounted(_) => None,
+            Self::Block(_) | Self::File(_) | Self::Image(_) | Self::Mounted(_) | Self::Files(_) => None,
         }
     }
 
@@ -89,7 +103,7 @@ impl DiskSource {
     #[must_use]
     pub fn mounted(&self) -> Option<OnDisk> {
         match self {
-            Self::Block(_) | Self::Image(_) => None,
+            Self::Block(_) | Self::Image(_) | Self::Files(_) => None,
             Self::File(file) => file.file_system.map(|file_system| OnDisk { partition: 0, file_system }),
             Self::Mounted(mounted) => Some(mounted.on),
             Self::Rbd(image) => image.on,
@@ -100,8 +114,17 @@ impl DiskSource {
     #[must_use]
     pub const fn image(&self) -> Option<&DiskImage> {
         match self {
-            Self::Block(_) | Self::File(_) | Self::Mounted(_) | Self::Rbd(_) => None,
+            Self::Block(_) | Self::File(_) | Self::Mounted(_) | Self::Rbd(_) | Self::Files(_) => None,
             Self::Image(image) => Some(image),
+        }
+    }
+
+    /// What it is made of, if it is made of files.
+    #[must_use]
+    pub const fn files(&self) -> Option<&FilesDisk> {
+        match self {
+            Self::Files(files) => Some(files),
+            Self::Block(_) | Self::File(_) | Self::Image(_) | Self::Mounted(_) | Self::Rbd(_) => None,
         }
     }
 }
@@ -135,6 +158,14 @@ pub struct NoDeviceNumber;
 // === impl Serial ===
 
 impl Serial {
+    /// As it is said, if that is what each bus shows of it.
+    #[must_use]
+    pub fn plain(text: &str) -> Option<Self> {
+        let is_plain = |c: char| c.is_ascii_alphanumeric() || matches!(c, '_' | '.' | '-');
+        let fits = !text.is_empty() && text.len() <= MAX_SERIAL && text.chars().all(is_plain);
+        fits.then(|| Self(text.to_owned()))
+    }
+
     /// Of a disk that the pod wants at this path of the guest: the path, without `/dev`.
     #[must_use]
     pub fn of_path(path: &str) -> Self {
@@ -248,6 +279,7 @@ mod tests {
     fn a_record_of_a_disk_is_read_as_it_was_written() {
         let node = BlockDevice { node: "/dev/vdb".into(), number: DeviceNumber { major: 252, minor: 16 } };
         let disk = Disk {
+            name: String::new(),
             serial: Serial::of_path("/dev/data"),
             source: DiskSource::Block(node),
             path: "/dev/data".into(),
@@ -271,6 +303,7 @@ mod tests {
     fn a_record_of_an_image_that_is_a_disk_is_read_as_it_was_written() {
         let file = Layer { path: "/images/00".into(), format: "qcow2".into() };
         let disk = Disk {
+            name: String::new(),
             serial: Serial::of_path("/models"),
             source: DiskSource::Image(DiskImage { id: "sha256:00".into(), file, below: Vec::new() }),
             path: "/models".into(),

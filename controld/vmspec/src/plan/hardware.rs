@@ -7,11 +7,10 @@ use serde::{Deserialize, Serialize};
 
 use super::cpu_setting::CpuSetting;
 use super::described::Described;
+use super::disk_bus::DiskBus;
 use super::extras::Extras;
 use super::firmware::Firmware;
-
-/// Longest name of a machine type or of a CPU model.
-const MAX_NAME: usize = 64;
+use super::machine_type::{MachineType, is_name};
 
 /// Chipset, CPU, the bus of the disks and firmware, for the whole life of the machine.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -40,20 +39,6 @@ pub struct Hardware {
     pub extras: Extras,
 }
 
-/// QEMU's machine type: `q35` or `pc`, or one version of them.
-#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
-#[serde(try_from = "String", into = "String")]
-pub struct MachineType(String);
-
-/// What machine types are versions of.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Chipset {
-    /// PCI Express.
-    Q35,
-    /// PCI.
-    I440fx,
-}
-
 /// A CPU as the guest sees it.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(try_from = "String", into = "String")]
@@ -68,82 +53,10 @@ pub enum CpuModel {
     Named(String),
 }
 
-/// What disks are on.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "lowercase")]
-pub enum DiskBus {
-    #[default]
-    Virtio,
-    /// virtio-scsi.
-    Scsi,
-    /// AHCI.
-    Sata,
-}
-
-/// Why a text is no machine type.
-#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("use `q35`, `pc`, or one version of them, as `pc-q35-10.0`")]
-pub struct NoMachineType;
-
 /// Why a text is no CPU model.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("use `host-passthrough`, `host-model`, `max`, or the name of a model, as `Westmere`")]
 pub struct NoCpuModel;
-
-/// Why a text is no bus of disks.
-#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("use `virtio`, `scsi` or `sata`")]
-pub struct NoDiskBus;
-
-// === impl MachineType ===
-
-impl MachineType {
-    #[must_use]
-    pub fn as_str(&self) -> &str {
-        &self.0
-    }
-
-    #[must_use]
-    pub fn chipset(&self) -> Chipset {
-        if self.0 == "pc" || self.0.starts_with("pc-i440fx-") { Chipset::I440fx } else { Chipset::Q35 }
-    }
-}
-
-impl Default for MachineType {
-    fn default() -> Self {
-        Self("q35".into())
-    }
-}
-
-impl FromStr for MachineType {
-    type Err = NoMachineType;
-
-    fn from_str(text: &str) -> Result<Self, NoMachineType> {
-        let version = text.strip_prefix("pc-q35-").or_else(|| text.strip_prefix("pc-i440fx-"));
-        let known = matches!(text, "q35" | "pc") || version.is_some_and(|version| !version.is_empty());
-        if known && is_name(text) { Ok(Self(text.to_owned())) } else { Err(NoMachineType) }
-    }
-}
-
-impl TryFrom<String> for MachineType {
-    type Error = NoMachineType;
-
-    fn try_from(text: String) -> Result<Self, NoMachineType> {
-        text.parse()
-    }
-}
-
-impl From<MachineType> for String {
-    fn from(MachineType(name): MachineType) -> Self {
-        name
-    }
-}
-
-impl fmt::Display for MachineType {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&self.0)
-    }
-}
 
 // === impl CpuModel ===
 
@@ -188,61 +101,9 @@ impl fmt::Display for CpuModel {
     }
 }
 
-// === impl DiskBus ===
-
-impl DiskBus {
-    pub const ALL: [Self; 3] = [Self::Virtio, Self::Scsi, Self::Sata];
-
-    /// As libvirt calls it.
-    #[must_use]
-    pub fn name(self) -> &'static str {
-        match self {
-            Self::Virtio => "virtio",
-            Self::Scsi => "scsi",
-            Self::Sata => "sata",
-        }
-    }
-}
-
-impl FromStr for DiskBus {
-    type Err = NoDiskBus;
-
-    fn from_str(text: &str) -> Result<Self, NoDiskBus> {
-        Self::ALL.into_iter().find(|bus| bus.name().eq_ignore_ascii_case(text)).ok_or(NoDiskBus)
-    }
-}
-
-impl fmt::Display for DiskBus {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(self.name())
-    }
-}
-
-fn is_name(text: &str) -> bool {
-    let plain = |byte: u8| byte.is_ascii_alphanumeric() || b"._-".contains(&byte);
-    text.len() <= MAX_NAME && text.starts_with(|c: char| c.is_ascii_alphanumeric()) && text.bytes().all(plain)
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn machine_types_are_of_two_chipsets() {
-        for (text, chipset) in [
-            ("q35", Chipset::Q35),
-            ("pc-q35-10.0", Chipset::Q35),
-            ("pc-q35-rhel9.4.0", Chipset::Q35),
-            ("pc", Chipset::I440fx),
-            ("pc-i440fx-9.2", Chipset::I440fx),
-        ] {
-            assert_eq!(text.parse::<MachineType>().expect(text).chipset(), chipset, "{text}");
-        }
-        let long = format!("pc-q35-{}", "9".repeat(64));
-        for text in ["", "virt", "microvm", "pc-", "pc-q35-", "Q35", "pc-q35-1\"", "pc-q35-\n", "isapc", &long] {
-            assert_eq!(text.parse::<MachineType>(), Err(NoMachineType), "{text}");
-        }
-    }
 
     #[test]
     fn cpu_models_are_modes_or_names() {

@@ -32,7 +32,9 @@ pub(super) fn no_cloud(input: &SeedInput<'_>, keys: &[SshKey], joined: Joined) -
     }
     meta_data.extend(input.annotations.meta_data.entries().clone());
     let mut files = vec![("meta-data", encode("meta-data", &meta_data)?)];
-    if let Some(config) = network::config(input.net, input.network) {
+    if let Some(given) = input.sources.network_data(input.annotations)? {
+        files.push(("network-config", given));
+    } else if let Some(config) = network::config(input.net, input.network) {
         files.push(("network-config", encode("network-config", &config)?));
     }
     files.push(("user-data", joined.user_data));
@@ -73,7 +75,9 @@ pub(super) fn config_drive(input: &SeedInput<'_>, keys: &[SshKey], joined: Joine
     let replaces = |(key, _): &(&String, &Value)| !["instance-id", "local-hostname"].contains(&key.as_str());
     meta_data.extend(given.iter().filter(replaces).map(|(key, value)| (key.clone(), value.clone())));
     let mut files = vec![(META_DATA, encode(META_DATA, &meta_data)?)];
-    if let Some(data) = network::network_data(input.net, input.network) {
+    if let Some(given) = input.sources.network_data(input.annotations)? {
+        files.push((NETWORK_DATA, given));
+    } else if let Some(data) = network::network_data(input.net, input.network) {
         files.push((NETWORK_DATA, encode(NETWORK_DATA, &data)?));
     }
     files.push(("openstack/latest/user_data", joined.user_data));

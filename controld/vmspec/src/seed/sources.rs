@@ -7,15 +7,19 @@ use std::fmt;
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use common::Reason;
+use proto::vm::ANNOTATION;
 use serde_json::{Map, Value, json};
 
-use super::join;
-use super::{MAX_USER_DATA, within};
-use crate::annotations::{PodAnnotations, Source, SshKey, SshKeySource, UserData, UserDataSource, ssh_keys_of};
+use super::{MAX_USER_DATA, image, join, within};
+use crate::annotations::{
+    KeyOf, MAX_KEYS, PodAnnotations, Source, SshKey, SshKeySource, UserData, UserDataSource, ssh_keys_of,
+};
 use crate::yaml;
 
 /// Longest content of a file of the guest that a seed brings, in bytes.
 pub const MAX_FILE: usize = 1 << 20;
+/// Longest network-config that a pod gives, in bytes.
+const MAX_NETWORK_DATA: usize = 256 << 10;
 /// Mode of a file of a data source, which says none.
 const FILE_MODE: u32 = 0o644;
 /// What the keys end with that say where a file is to be, and how its content is written.
@@ -110,23 +114,46 @@ impl Sources {
     /// The keys of the image's default user: those of the source first.
     pub(super) fn ssh_keys(&self, annotations: &PodAnnotations) -> Result<Vec<SshKey>, Reason> {
         let own = annotations.ssh_keys.clone();
-        let Some(source) = annotations.ssh_key_source.as_ref().filter(|_| own.is_empty() || !annotations.overwrite)
-        else {
+        if !own.is_empty() && annotations.overwrite {
             return Ok(own);
+        }
+        let mut all: Vec<SshKey> = Vec::new();
+        if let Some(SshKeySource { source, key }) = &annotations.ssh_key_source {
+            let files = self.read(source);
+            let by = "VirtletSSHKeySource";
+            let lacks = || Reason::new(format!("annotation {by}: {}", files.lacks(key, source)));
+            all = keys_in(files.get(key).ok_or_else(lacks)?, &format!("annotation {by}: key {key:?} of {source}"))?;
+        }
+        // Looked at with each key: volumes may have a million, and each is compared with all before it.
+        let is_bound = !annotations.key_volumes.is_empty();
+        let mut add = |key: SshKey| {
+            if !all.contains(&key) {
+                all.push(key);
+            }
+            if is_bound && all.len() > MAX_KEYS {
+                let what = format!("annotation {ANNOTATION}: the pod has more than {MAX_KEYS} SSH keys");
+                return Err(Reason::new(what));
+            }
+            Ok(())
         };
-        let SshKeySource { source, key } = source;
-        let files = self.read(source);
-        let wrong = |what: String| Reason::new(format!("annotation VirtletSSHKeySource: {what}"));
-        let file = files.get(key).ok_or_else(|| wrong(files.lacks(key, source)))?;
-        let place = format!("key {key:?} of {source}");
-        let text = std::str::from_utf8(&file.bytes).map_err(|_| wrong(format!("{place} is no text")))?;
-        let mut keys = ssh_keys_of(text).map_err(|problem| wrong(format!("{place}: {problem}")))?;
-        for key in own {
-            if !keys.contains(&key) {
-                keys.push(key);
+        for source in &annotations.key_volumes {
+            for (key, file) in &self.read(source).0 {
+                let keys = keys_in(file, &format!("annotation {ANNOTATION}: key {key:?} of {source}"))?;
+                keys.into_iter().try_for_each(&mut add)?;
             }
         }
-        Ok(keys)
+        own.into_iter().try_for_each(&mut add)?;
+        Ok(all)
+    }
+
+    /// The network-config that the pod gives in place of the one that is made.
+    pub(super) fn network_data(&self, annotations: &PodAnnotations) -> Result<Option<Vec<u8>>, Reason> {
+        let Some(KeyOf { source, key }) = &annotations.network_data else { return Ok(None) };
+        let files = self.read(source);
+        let lacks = || Reason::new(format!("annotation {ANNOTATION}: {}", files.lacks(key, source)));
+        let bytes = files.get(key).ok_or_else(lacks)?.bytes.clone();
+        within("cloud-init network-config", bytes.len(), MAX_NETWORK_DATA)?;
+        Ok(Some(bytes))
     }
 
     /// Files of the guest: copies of volumes, then those of a data source.
@@ -160,9 +187,30 @@ impl Sources {
     }
 }
 
+/// The keys in a file, which is at this place.
+fn keys_in(file: &VolumeFile, place: &str) -> Result<Vec<SshKey>, Reason> {
+    let text = std::str::from_utf8(&file.bytes).map_err(|_| Reason::new(format!("{place} is no text")))?;
+    ssh_keys_of(text).map_err(|problem| Reason::new(format!("{place}: {problem}")))
+}
+
 // === impl Volume ===
 
 impl Volume {
+    /// Bytes of its files.
+    #[must_use]
+    pub fn size(&self) -> usize {
+        self.0.values().map(|file| file.bytes.len()).sum()
+    }
+
+    /// An image of a disk with its files and this label.
+    ///
+    /// # Errors
+    /// When the image cannot be made.
+    pub fn to_iso(&self, label: &str) -> Result<Vec<u8>, Reason> {
+        let files: Vec<_> = self.0.iter().map(|(name, file)| (name.as_str(), file.bytes.as_slice())).collect();
+        image::iso(label, &files).map_err(Reason::because("failed to make the image of its files"))
+    }
+
     fn get(&self, key: &str) -> Option<&VolumeFile> {
         self.0.get(key)
     }

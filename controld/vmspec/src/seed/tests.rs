@@ -588,3 +588,40 @@ fn nothing_that_is_kept_is_shown() {
         assert!(!debug.contains("canary"), "{debug}");
     }
 }
+
+#[test]
+fn what_is_described_of_a_seed_is_in_it() {
+    let described = r#"{"v":1,"cloudInit":{"networkData":{"volume":"init","key":"networkdata"},"sshKeys":["keys"]}}"#;
+    let volume = |files: &[(&str, &str)]| {
+        let file = |text: &str| VolumeFile { bytes: text.into(), mode: 0o644 };
+        Volume(files.iter().map(|(name, text)| ((*name).to_owned(), file(text))).collect())
+    };
+    let data = "version: 2\nethernets: {eth0: {addresses: [192.0.2.9/24]}}\n";
+    let other = KEY.replace("IGY8", "IGY9");
+    let sources = Sources {
+        named: [
+            (Source::Volume("init".into()), volume(&[("networkdata", data), ("userdata", "#!/bin/sh")])),
+            (Source::Volume("keys".into()), volume(&[("a", KEY), ("b", &format!("# mine\n{other}\n{KEY}\n"))])),
+        ]
+        .into(),
+        ..Sources::default()
+    };
+    let net = net();
+    for (kind, file_name, meta_data) in [
+        ("nocloud", "network-config", "meta-data"),
+        ("configdrive", "openstack/latest/network_data.json", "openstack/latest/meta_data.json"),
+    ] {
+        let annotations = annotations(&[("virtlet.k8s/vm", described), ("VirtletCloudInitImageType", kind)]);
+        let named: Vec<_> = annotations.seed_sources().iter().map(|(_, source)| source.to_string()).collect();
+        assert_eq!(named, ["volume/init", "volume/keys"]);
+        let seed = assemble(&input(&annotations, &net, &sources)).expect("made");
+        assert_eq!(file(&seed, file_name), data, "as it is");
+        assert_eq!(file(&seed, meta_data).matches("ssh-ed25519").count(), 2, "each once");
+        let none = assemble(&input(&annotations, &net, &Sources::default())).expect_err("no such key").to_string();
+        assert_eq!(none, "annotation virtlet.k8s/vm: key \"networkdata\" not in volume/init, which is empty");
+    }
+    let annotations = annotations(&[("virtlet.k8s/vm", described), ("VirtletCloudInitImageType", "none")]);
+    let lost = assemble(&input(&annotations, &net, &sources)).expect_err("nobody reads it").to_string();
+    assert!(lost.contains("SSH keys") && lost.contains("network-config"), "{lost}");
+    check_unread(&input(&annotations, &net, &Sources::default())).expect_err("known before, too");
+}

@@ -12,22 +12,32 @@ use std::time::Duration;
 use anyhow::{Context as _, Result, ensure};
 use tests::case::Bed;
 use tests::command::{Ended, TOOL_DEADLINE, command, finish};
+use tests::cri;
 use tests::emulator::of_one_thread;
-use tests::node::{BOOT_DEADLINE, CRI_SOCKET, Node};
+use tests::kubelet_volumes::PodVolumes;
+use tests::node::{BOOT_DEADLINE, CRI_SOCKET, Node, user_data};
 use tests::pace::at_worst;
+use tests::wait::wait_for;
 
-use super::{create, ensure_machine};
+use super::{create_with, ensure_machine};
 
 const HANDLERS: &str = "[handlers.desk]\ngraphics = 'vnc'\nwatchdog = 'itco'\nclock = 'localtime'\n\
                         annotations.allow = ['Virtlet*', 'virtlet.k8s/vm']\nannotations.deny = ['virtlet.cloud/ssh-keys']\n";
 const TELL: &str = "#!/bin/sh\ngrep -m1 'model name' /proc/cpuinfo >/dev/console\ngrep -m1 siblings /proc/cpuinfo | tr -d '\\t ' >/dev/console\n\
-                    cat /sys/class/dmi/id/product_serial /sys/class/dmi/id/chassis_asset_tag >/dev/console\n";
+                    cat /sys/class/dmi/id/product_serial /sys/class/dmi/id/chassis_asset_tag /sys/block/vda/serial >/dev/console\n\
+                    mkdir -p /run/app\nfor disk in /sys/block/*; do\n\
+                    [ \"$(cat $disk/serial 2>/dev/null)\" = app ] && mount -t iso9660 -o ro /dev/${disk##*/} /run/app && cat /run/app/told >/dev/console\n\
+                    done\n";
 /// Four of the five fields that the handler lets a pod say.
 const CPU: &str = "{Mode: custom, model: {value: Westmere, fallback: forbid}, topology: {cores: 1, threads: 2}, \
                    features: [{name: aes, policy: disable}]}";
 /// Beside what annotations and the handler say.
 const DESCRIBED: &str = r#"{"v":1,"firmware":{"serial":"S-1"},"chassis":{"asset":"A-42"},
-    "clock":{"timer":{"pit":{"tickPolicy":"delay"}}},"features":{"smm":{}},"endsAtReboot":true}"#;
+    "clock":{"timer":{"pit":{"tickPolicy":"delay"}}},"features":{"smm":{}},
+    "disks":[{"name":"os","root":true,"serial":"R-7","cache":"writethrough","errorPolicy":"report","bootOrder":1},
+             {"name":"app","source":{"files":{"label":"app"}}}],
+    "devices":{"graphics":true,"video":{"type":"bochs"},"inputs":[{"name":"pen","type":"tablet"}],"blockMultiQueue":false,"ioThreads":"shared"},
+    "endsAtReboot":true,"startPaused":true}"#;
 const MANIFEST: &str = "kind: Pod\nmetadata: {name: web, annotations: {VirtletVCPUCount: '3', VirtletDiskDriver: ide}}\n\
                         spec: {runtimeClassName: desk, containers: [{name: vm, image: x}]}\n";
 
@@ -48,8 +58,17 @@ pub(super) fn adds(bed: &Bed) -> Result<()> {
     }
 
     let said = [("VirtletVCPUCount", "2"), ("VirtletLibvirtCPUSetting", CPU), ("virtlet.k8s/vm", DESCRIBED)];
-    let vm = create(&node, "desk", &image, TELL, &said)?;
+    let mut container = cri::container(&image, user_data(TELL));
+    let volumes = PodVolumes::new(&bed.dir, "desk");
+    container.mounts = vec![volumes.fill("configmap", "app", &[("told", "of a volume\n")], "/run/virtlet/seed/app")?];
+    let vm = create_with(&node, "desk", container, &said)?;
     node.cri.start(&vm.container)?;
+    wait_for("a guest that waits", BOOT_DEADLINE, || {
+        Ok((node.cri.container(&vm.container)?.reason == "Paused").then_some(()))
+    })?;
+    let pod = vm.pod.metadata.clone().unwrap_or_default().name;
+    let resumed = virtletctl(bed, &["resume", &pod])?;
+    ensure!(resumed.code == Some(0), "{resumed:?}");
     let parts = [
         "<graphics type='vnc'",
         "<watchdog model='itco' action='reset'>",
@@ -57,6 +76,10 @@ pub(super) fn adds(bed: &Bed) -> Result<()> {
         "<timer name='pit' tickpolicy='delay'/>",
         "<smm state='on'/>",
         "<on_reboot>destroy</on_reboot>",
+        "<iothreads>1</iothreads>",
+        "cache='writethrough'",
+        "<input type='tablet' bus='usb'>",
+        "<model type='bochs'",
         "<genid>",
     ];
     ensure_machine(&vm, "pc-q35-", &parts)?;
@@ -65,9 +88,11 @@ pub(super) fn adds(bed: &Bed) -> Result<()> {
     vm.wait_log("siblings:2", BOOT_DEADLINE)?;
     vm.wait_log("S-1", BOOT_DEADLINE)?;
     vm.wait_log("A-42", BOOT_DEADLINE)?;
-    explained(bed, &vm.pod.metadata.clone().unwrap_or_default().name)?;
+    vm.wait_log("R-7", BOOT_DEADLINE)?;
+    vm.wait_log("of a volume", BOOT_DEADLINE)?;
+    explained(bed, &pod)?;
     let screen = Path::new("/run/virtlet/screen").join(&vm.machine).join("vnc.sock");
-    no_screen_but_qemus(bed, &vm.pod.metadata.clone().unwrap_or_default().name, &screen)?;
+    no_screen_but_qemus(bed, &pod, &screen)?;
     node.remove_vm(&vm, Duration::ZERO)?;
     ensure!(!screen.exists(), "{} is left", screen.display());
     validated(bed)

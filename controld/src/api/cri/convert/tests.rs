@@ -272,6 +272,7 @@ fn an_image_volume_is_read_only_and_its_status_has_the_images_id() {
     let user_image = "images.example.com/models".to_owned();
     assert_eq!(of(&container), (true, "x@1".into(), String::new(), user_image.clone()));
     container.machine.disks = vec![Disk {
+        name: String::new(),
         serial: Serial::of_path("/models"),
         source: DiskSource::Image(DiskImage { id: "sha256:00".into(), ..DiskImage::default() }),
         path: "/models".into(),

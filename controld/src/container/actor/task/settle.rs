@@ -53,7 +53,8 @@ impl<H: Host> Task<H> {
         if !self.is_held || self.life.state() != ContainerState::Running {
             return false;
         }
-        if pause != Some(Pause::ByHand) {
+        // One that its pod wants to wait, waits; its disk grows at the next start.
+        if pause != Some(Pause::ByHand) || self.container.machine.hardware.described.start_paused {
             self.is_held = false;
             return false;
         }

@@ -1,9 +1,11 @@
 //! Firmware, and what devices are plugged into.
 
-use vmspec::plan::{Chipset, DiskBus, Firmware, Hardware, PassedDevice};
+use vmspec::plan::{Chipset, DiskBus, Firmware, Hardware, MachinePlan, PassedDevice};
 
 use super::described;
-use super::disks::{self, PLACES};
+use super::extras;
+use super::io_threads::Workers;
+use super::places::{self, PLACES, Places};
 use super::{Doc, DomainError, DomainSpec, SERIAL_SLOT, path};
 use crate::model::domain::Hostdev;
 
@@ -29,6 +31,9 @@ pub(super) fn boot(doc: &mut Doc, spec: &DomainSpec) -> Result<(), DomainError> 
         Firmware::Bios => {
             doc.nest("os", &[], |doc| {
                 doc.text("type", &machine, "hvm")?;
+                if spec.plan.hardware.described.use_serial {
+                    doc.leaf("bios", &[("useserial", "yes")])?;
+                }
                 doc.leaf("smbios", &smbios)
             })?;
             false
@@ -83,9 +88,10 @@ pub(super) fn hostdev(doc: &mut Doc, Hostdev { device, slot, rom }: &Hostdev) ->
     })
 }
 
-/// What devices are plugged into, so many disks beside root disk and seed among them.
-pub(super) fn controllers(doc: &mut Doc, hardware: &Hardware, others: u8) -> Result<(), DomainError> {
-    doc.leaf("controller", &[("type", "usb"), ("index", "0"), ("model", "none")])?;
+/// What devices are plugged into, disks beside root disk and seed at their places among them.
+pub(super) fn controllers(doc: &mut Doc, plan: &MachinePlan, others: &Places) -> Result<(), DomainError> {
+    let hardware = &plan.hardware;
+    extras::usb(doc, hardware)?;
     let chipset = hardware.machine.chipset();
     match chipset {
         Chipset::Q35 => {
@@ -93,11 +99,9 @@ pub(super) fn controllers(doc: &mut Doc, hardware: &Hardware, others: u8) -> Res
             for (bus, slot) in (1_u8..).zip(ROOT_PORT_SLOTS) {
                 root_port(doc, bus, slot << 3, |doc| doc.pci(0, slot))?;
             }
-            let ports = if hardware.disk_bus == DiskBus::Virtio { others } else { 0 };
-            for nth in 0..ports {
-                let (slot, function) = disks::function_of(chipset, nth);
-                let place = |doc: &mut Doc| disks::place_of_other(doc, chipset, nth);
-                root_port(doc, PLACES + 1 + nth, slot << 3 | function, place)?;
+            for (nth, bus) in others.ports() {
+                let (slot, function) = places::function_of(chipset, nth);
+                root_port(doc, bus, slot << 3 | function, |doc| places::on_root_bus(doc, chipset, nth))?;
             }
         }
         Chipset::I440fx => doc.leaf("controller", &[("type", "pci"), ("index", "0"), ("model", "pci-root")])?,
@@ -106,21 +110,19 @@ pub(super) fn controllers(doc: &mut Doc, hardware: &Hardware, others: u8) -> Res
     let sata = [("type", "sata"), ("index", "0")];
     match (chipset, hardware.disk_bus) {
         (Chipset::Q35, _) => doc.nest("controller", &sata, |doc| doc.pci_function(0, SATA_SLOT, 2))?,
-        (Chipset::I440fx, DiskBus::Sata) => doc.nest("controller", &sata, |doc| disks::place(doc, chipset, 0))?,
-        (Chipset::I440fx, _) => {}
-    }
-    if hardware.disk_bus == DiskBus::Sata {
-        for nth in 0..disks::more_sata(others) {
-            let index = (nth + 1).to_string();
-            let sata = [("type", "sata"), ("index", &*index)];
-            doc.nest("controller", &sata, |doc| disks::place_of_other(doc, chipset, nth))?;
+        (Chipset::I440fx, DiskBus::Sata) => {
+            doc.nest("controller", &sata, |doc| places::in_own_slot(doc, chipset, 0))?
         }
+        (Chipset::I440fx, _) => {}
     }
     if hardware.disk_bus == DiskBus::Scsi {
         let scsi = [("type", "scsi"), ("index", "0"), ("model", "virtio-scsi")];
-        doc.nest("controller", &scsi, |doc| disks::place(doc, chipset, 0))?;
+        doc.nest("controller", &scsi, |doc| {
+            Workers::of(plan, 0).on_controller(doc)?;
+            places::in_own_slot(doc, chipset, 0)
+        })?;
     }
-    Ok(())
+    others.controllers(doc, chipset, Workers::of(plan, 0))
 }
 
 /// `port` is unique among the root ports of a machine.

@@ -56,7 +56,7 @@ impl Parts {
         Self {
             share,
             disks,
-            on_pci: if hardware.disk_bus == DiskBus::Virtio { disks } else { 0 },
+            on_pci: if hardware.has_bus(DiskBus::Virtio) { disks } else { 0 },
             graphics: hardware.extras.graphics.is_some(),
             firmware: hardware.tpm || hardware.firmware != Firmware::Bios,
         }

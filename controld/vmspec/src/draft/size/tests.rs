@@ -127,6 +127,7 @@ fn each_part_of_a_machine_takes_its_memory_from_the_guest_when_it_is_made_and_wh
 fn disk(number: u64) -> Disk {
     let file = DiskFile { dir: "/d".into(), size: number, file_system: None };
     Disk {
+        name: String::new(),
         serial: Serial::of_name("d"),
         source: DiskSource::File(file),
         path: "/d".into(),

@@ -1,12 +1,24 @@
 //! Reads what a machine is described with, as far as machines are made by it.
 
-use proto::vm::{Chassis, Clock, Features, Firmware, HyperV, RtcTimer, SimpleTimer, TickTimer, Timers, VmDescription};
+mod devices;
+mod disks;
+mod nics;
+
+use proto::vm::{
+    Chassis, Clock, CloudInit, Devices, Features, HyperV, RtcTimer, SimpleTimer, TickTimer, Timers, VmDescription,
+};
 use serde_json::{Map, Value};
 
 use super::super::NoCpuSetting;
 use super::super::cpu_setting::{Topology, features_of};
+use super::super::machine_type::NoMachineType;
 use super::{Described, DescribedClock, Shows, TickPolicy, Timer, TimerName, Track};
 
+/// Longest names of a volume and of a key of a ConfigMap.
+const MAX_VOLUME: usize = 63;
+const MAX_KEY: usize = 253;
+/// Most volumes with SSH keys.
+const MAX_KEY_VOLUMES: usize = 16;
 /// Longest text that a firmware shows.
 const MAX_TEXT: usize = 128;
 /// Longest name of a time zone.
@@ -31,6 +43,9 @@ pub enum NotDescribed {
     Unbuilt(Vec<String>),
     #[error("`{0}` {1}")]
     Wrong(&'static str, &'static str),
+    /// The disk's name, which was looked at.
+    #[error("`disks[{0}].{1}` {2}")]
+    OfDisk(String, &'static str, &'static str),
     #[error("`cpu.features`: {0}")]
     Features(NoCpuSetting),
 }
@@ -41,24 +56,35 @@ impl Described {
     /// # Errors
     /// When it says what no machine is made by, or something that is wrong.
     pub fn of(description: VmDescription) -> Result<Self> {
-        let VmDescription { cpu, firmware, chassis, clock, features, ends_at_reboot, .. } = description.clone();
+        let VmDescription { cpu, machine, firmware, chassis, clock, features, disks, devices, .. } =
+            description.clone();
+        let VmDescription { nics, cloud_init, ends_at_reboot, start_paused, .. } = description.clone();
+        let (devices, other_devices) = self::devices::devices(devices.unwrap_or_default())?;
         let cpu = cpu.unwrap_or_default();
         let firmware = firmware.unwrap_or_default();
         // All that is not taken here.
         let rest = VmDescription {
             cpu: None,
-            firmware: Some(Firmware { serial: String::new(), ..firmware.clone() })
-                .filter(|firmware| *firmware != Firmware::default()),
+            machine: None,
+            firmware: None,
             chassis: None,
             clock: None,
             features: None,
+            disks: Vec::new(),
+            nics: Vec::new(),
+            devices: Some(other_devices).filter(|devices| *devices != Devices::default()),
+            cloud_init: None,
             ends_at_reboot: false,
+            start_paused: false,
             ..description
         };
-        let unbuilt = keys(&serde_json::to_value(rest).unwrap_or_default());
+        let mut unbuilt = keys(&serde_json::to_value(rest).unwrap_or_default());
+        let disks = or_unbuilt(self::disks::disks(disks), &mut unbuilt)?;
+        let mac = or_unbuilt(self::nics::mac(&nics), &mut unbuilt)?;
         if !unbuilt.is_empty() {
             return Err(NotDescribed::Unbuilt(unbuilt));
         }
+        let (root, disks) = disks;
         let chassis = chassis.unwrap_or_default();
         let Chassis { manufacturer, version, serial, asset, sku } = &chassis;
         for (text, field) in [
@@ -76,13 +102,36 @@ impl Described {
         Ok(Self {
             topology: cpu.topology.map(topology).transpose()?,
             cpu_features: features_of(&features_of_cpu).map_err(NotDescribed::Features)?,
+            machine: machine.map(|machine| machine.parse().map_err(|_: NoMachineType| not_a_machine())).transpose()?,
+            use_serial: firmware.use_serial,
             serial: firmware.serial,
             chassis,
             clock: clock.map(self::clock).transpose()?,
             features: self::features(features.unwrap_or_default())?,
+            root,
+            disks,
+            mac,
+            devices,
+            cloud_init: self::cloud_init(cloud_init.unwrap_or_default())?,
             ends_at_reboot,
+            start_paused,
         })
     }
+}
+
+/// What is read; what no machine is made by is added to that, and then nothing is.
+fn or_unbuilt<T: Default>(read: Result<T>, unbuilt: &mut Vec<String>) -> Result<T> {
+    match read {
+        Err(NotDescribed::Unbuilt(of_part)) => {
+            unbuilt.extend(of_part);
+            Ok(T::default())
+        }
+        read => read,
+    }
+}
+
+const fn not_a_machine() -> NotDescribed {
+    NotDescribed::Wrong("machine", "is neither `q35` nor `pc`, nor one version of them, as `pc-q35-10.0`")
 }
 
 /// Names of what is said; of a map with maps, those of its keys.
@@ -101,6 +150,19 @@ fn keys(rest: &Value) -> Vec<String> {
 
 fn holds(fits: bool, field: &'static str, why: &'static str) -> Result<()> {
     if fits { Ok(()) } else { Err(NotDescribed::Wrong(field, why)) }
+}
+
+fn cloud_init(said: CloudInit) -> Result<CloudInit> {
+    let is_plain = |byte: u8| byte.is_ascii_alphanumeric() || b"-._".contains(&byte);
+    let is_name = |text: &str, most: usize| (1..=most).contains(&text.len()) && text.bytes().all(is_plain);
+    let CloudInit { network_data, ssh_keys } = &said;
+    let fits =
+        network_data.as_ref().is_none_or(|data| is_name(&data.volume, MAX_VOLUME) && is_name(&data.key, MAX_KEY));
+    holds(fits, "cloudInit.networkData", "has a name that no volume, or a key that no ConfigMap has")?;
+    holds(ssh_keys.len() <= MAX_KEY_VOLUMES, "cloudInit.sshKeys", "are more than 16 volumes")?;
+    let fits = ssh_keys.iter().all(|volume| is_name(volume, MAX_VOLUME));
+    holds(fits, "cloudInit.sshKeys", "have a name that no volume has")?;
+    Ok(said)
 }
 
 fn topology(said: proto::vm::Topology) -> Result<Topology> {

@@ -27,7 +27,7 @@ fn a_described_machine_is_recorded_as_it_was_said() {
 fn what_is_not_built_or_wrong_is_told_by_its_field() {
     let long = format!(r#"{{"v":1,"chassis":{{"sku":"{}"}}}}"#, "x".repeat(129));
     let told: Vec<_> = [
-        r#"{"v":1,"machine":"pc","startPaused":true,"disks":[{"name":"a"}],"devices":{"graphics":true,"inputs":[{"name":"pen","type":"tablet"}]},"firmware":{"serial":"S","useSerial":true},"cpu":{}}"#,
+        r#"{"v":1,"disks":[{"name":"a","source":{"overlay":{}}}],"nics":[{"name":"n","acpiIndex":1,"state":"down"},{"name":"m","link":"net1","bootOrder":1,"pciAddress":"0000:01:00.0","dhcpOptions":{}}],"devices":{"memBalloon":false,"serialConsole":false,"podInterface":false,"virtioTransitional":true},"cpu":{}}"#,
         r#"{"v":1,"cpu":{"topology":{"sockets":0,"cores":1,"threads":1}}}"#,
         r#"{"v":1,"cpu":{"topology":{"sockets":1,"cores":256,"threads":1}}}"#,
         r#"{"v":1,"cpu":{"features":[{"name":"a\"b"}]}}"#,
@@ -46,5 +46,105 @@ fn what_is_not_built_or_wrong_is_told_by_its_field() {
     ]
     .map(|json| of(json).expect_err(json))
     .into();
+    insta::assert_snapshot!(told.join("\n"));
+}
+
+#[test]
+fn disks_are_recorded_as_they_were_said() {
+    let all = r#"{"v":1,"disks":[
+        {"name":"os","root":true,"bootOrder":2,"cache":"writethrough","errorPolicy":"stop","serial":"R","io":"default"},
+        {"name":"cd","kind":"cdrom","bus":"scsi","bootOrder":1},
+        {"name":"data","serial":"D-1","io":"native","cache":"none","shareable":true,"readonly":true,"blockSize":{"matchVolume":{}}},
+        {"name":"more","blockSize":{"custom":{"logical":512,"physical":4096,"discardGranularity":4096}}},
+        {"name":"plain","kind":"disk","blockSize":{"matchVolume":{"enabled":false}}}]}"#;
+    let described = of(all).expect("built");
+    let text = serde_json::to_string_pretty(&described).expect("written");
+    insta::assert_snapshot!(text);
+    assert_eq!(serde_json::from_str::<Described>(&text).expect("read"), described);
+}
+
+#[test]
+fn what_is_wrong_with_a_disk_is_told_by_its_name_and_field() {
+    let many: Vec<_> = (0..62).map(|nth| format!(r#"{{"name":"d{nth}"}}"#)).collect();
+    let many = many.join(",");
+    let long = format!(r#"{{"name":"{}"}}"#, "x".repeat(64));
+    let told: Vec<_> = [
+        r#"{"name":"d","source":{"overlay":{}},"pciAddress":"0000:01:00.0"},{"name":"r","root":true,"kind":"cdrom","readonly":true}"#,
+        r#"{"name":"a\"b"}"#,
+        r#"{"name":""}"#,
+        &long,
+        &many,
+        r#"{"name":"d"},{"name":"d"}"#,
+        r#"{"name":"d","root":true},{"name":"e","root":true}"#,
+        r#"{"name":"d","bootOrder":1},{"name":"e","bootOrder":1}"#,
+        r#"{"name":"d","bootOrder":0}"#,
+        r#"{"name":"d","bootOrder":4294967295}"#,
+        r#"{"name":"d","bus":"usb"}"#,
+        r#"{"name":"d","serial":"more than twenty characters"}"#,
+        r#"{"name":"d","serial":"a\u0000"}"#,
+        r#"{"name":"d","cache":"unsafe"}"#,
+        r#"{"name":"d","io":"io_uring"}"#,
+        r#"{"name":"d","io":"native","cache":"writeback"}"#,
+        r#"{"name":"d","errorPolicy":"panic"}"#,
+        r#"{"name":"d","blockSize":{"custom":{"logical":500,"physical":4096}}}"#,
+        r#"{"name":"d","blockSize":{"custom":{"logical":4096,"physical":512}}}"#,
+        r#"{"name":"d","blockSize":{"custom":{"logical":512,"physical":4194304}}}"#,
+        r#"{"name":"d","blockSize":{"custom":{"logical":4096,"physical":4096,"discardGranularity":512}}}"#,
+        r#"{"name":"d","blockSize":{"custom":{"logical":512,"physical":512},"matchVolume":{}}}"#,
+    ]
+    .map(|disks| of(&format!(r#"{{"v":1,"disks":[{disks}]}}"#)).expect_err(disks))
+    .into();
+    insta::assert_snapshot!(told.join("\n"));
+}
+
+#[test]
+fn devices_are_recorded_as_they_were_said_but_for_what_every_machine_has() {
+    let all = r#"{"v":1,"machine":"pc-q35-9.2","firmware":{"useSerial":true},"startPaused":true,"devices":{"graphics":true,"video":{"type":"virtio"},
+        "inputs":[{"name":"pen","type":"tablet"}],"watchdog":{"name":"dog","i6300esb":{"action":"poweroff"}},
+        "panicDevices":[{"model":"pvpanic"},{},{"model":"hyperv"}],"blockMultiQueue":false,"networkMultiQueue":false,"ioThreads":"auto",
+        "podInterface":true,"serialConsole":true,"memBalloon":true,"virtioTransitional":false},"nics":[{"name":"other","link":"net1"},{"name":"pod","state":"up","macAddress":"02-00-00-00-00-AB"}]}"#;
+    let described = of(all).expect("built");
+    let text = serde_json::to_string(&described).expect("written");
+    insta::assert_snapshot!(text);
+    assert_eq!(serde_json::from_str::<Described>(&text).expect("read"), described);
+    assert!(of(r#"{"v":1,"devices":{"blockMultiQueue":true,"memBalloon":true}}"#).expect("as ever").is_empty());
+}
+
+#[test]
+fn what_is_wrong_with_devices_is_told_by_the_field() {
+    let told: Vec<_> = [
+        r#"{"v":1,"machine":"virt"}"#,
+        r#"{"v":1,"machine":"pc-q35-<x/>"}"#,
+        r#"{"v":1,"devices":{"video":{"type":"qxl"}}}"#,
+        r#"{"v":1,"devices":{"graphics":false,"video":{"type":"vga"}}}"#,
+        r#"{"v":1,"devices":{"inputs":[{"name":"a","type":"keyboard"}]}}"#,
+        r#"{"v":1,"devices":{"inputs":[{"name":"a","type":"tablet","bus":"ps2"}]}}"#,
+        r#"{"v":1,"devices":{"inputs":[{"name":"a","type":"tablet"},{"name":"b","type":"tablet"}]}}"#,
+        r#"{"v":1,"devices":{"watchdog":{"name":"a","i6300esb":{"action":"dump"}}}}"#,
+        r#"{"v":1,"devices":{"panicDevices":[{"model":"s390"}]}}"#,
+        r#"{"v":1,"devices":{"panicDevices":[{"model":"isa"},{"model":"isa"}]}}"#,
+        r#"{"v":1,"devices":{"ioThreads":"supplementalPool"}}"#,
+        r#"{"v":1,"nics":[{"name":"a","macAddress":"01:00:5e:00:00:01"}]}"#,
+        r#"{"v":1,"nics":[{"name":"a","link":"net1","macAddress":"02:00:00:00:00:01"}]}"#,
+        r#"{"v":1,"nics":[{"name":"a","macAddress":"02:00:00:00:00:01"},{"name":"b","macAddress":"02:00:00:00:00:02"}]}"#,
+    ]
+    .map(|json| of(json).expect_err(json))
+    .into();
+    insta::assert_snapshot!(told.join("\n"));
+}
+
+#[test]
+fn what_a_seed_is_made_of_is_known_by_volumes() {
+    let of_seed = of(r#"{"v":1,"cloudInit":{"networkData":{"volume":"init","key":"networkdata"},"sshKeys":["keys"]}}"#);
+    assert_eq!(of_seed.expect("built").cloud_init.ssh_keys, ["keys"]);
+    let many = vec![r#""k""#; 17].join(",");
+    let many = format!(r#"{{"v":1,"cloudInit":{{"sshKeys":[{many}]}}}}"#);
+    let told = [
+        r#"{"v":1,"cloudInit":{"networkData":{"volume":"../x","key":"k"}}}"#,
+        r#"{"v":1,"cloudInit":{"networkData":{"volume":"x","key":""}}}"#,
+        r#"{"v":1,"cloudInit":{"sshKeys":["a/b"]}}"#,
+        &many,
+    ]
+    .map(|json| of(json).expect_err(json));
     insta::assert_snapshot!(told.join("\n"));
 }
