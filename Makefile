@@ -14,11 +14,14 @@ CARGO := cargo
 # Of the programs under test: `release` is what is shipped, `dev` is built in a minute after a change. The bed is `dev`.
 PROFILE ?= release
 IMAGE ?=
+OPERATOR_IMAGE ?=
 OUT = $(CARGO_TARGET_DIR)/$(PROFILE:dev=debug)
 DIST = target/$(if $(filter dev,$(PROFILE)),dev,dist)
 SHIPPED := tapmanager controld virtletctl
 # Besides those of these packages' names: a CNI plugin, of tapmanager's package.
 PLUGINS := virtlet-sriov
+# Of package `operator`: runs in a cluster, and is in no package for nodes. A release has it without libraries, for an image of its own.
+OPERATOR := virtlet-operator
 # Without libraries: two start where libvirt expects other programs, the third in any guest, the last in an image of its own.
 STATIC := vmwrapper fswrapper virtlet-agent virtlet-install
 # Any unit test among what is built makes cargo ask all libraries for the features that unit tests need. So programs, bed and
@@ -50,7 +53,7 @@ TIME ?= 60
 RUNS ?=
 TARGETS ?=
 
-.PHONY: help setup host room proto build notices deb tarball image release bed demo test units test-unit test-root test-net test-node test-sriov test-iommufd test-installed test-vm test-restart test-soak test-cri test-kubelet test-proxy test-image test-mapping test-seed soak fuzz lint bench
+.PHONY: help setup host room proto build notices deb tarball image release bed demo test units test-unit test-root test-net test-node test-sriov test-iommufd test-installed test-vm test-restart test-soak test-cri test-kubelet test-proxy test-image test-mapping test-objects test-seed soak fuzz lint bench
 
 help: ## this list
 	@grep -E '^[a-z -]+:.*##' Makefile | sed 's/:.*##/\t/' | expand -t 16
@@ -76,10 +79,11 @@ notices: target/NOTICES ## what is linked into the programs, whose it is and und
 
 build: host target/NOTICES ## programs into target/dist, stripped, their symbols beside them; PROFILE=dev: quicker, into target/dev
 	@$(locked) \
-	$(if $(filter dev,$(PROFILE)),$(DEV) $(SHIPPED:%=--bin %) $(PLUGINS:%=--bin %),$(CARGO) build --locked --release $(SHIPPED:%=-p %)); \
+	$(if $(filter dev,$(PROFILE)),$(DEV) $(SHIPPED:%=--bin %) $(PLUGINS:%=--bin %) --bin $(OPERATOR),$(CARGO) build --locked --release $(SHIPPED:%=-p %)); \
+	$(if $(filter dev,$(PROFILE)),,RUSTFLAGS='-C target-feature=+crt-static' $(CARGO) build --locked --release --target $(GNU) -p operator;) \
 	RUSTFLAGS='-C target-feature=+crt-static' $(CARGO) build --locked --profile shim --target $(GNU) -p vmwrapper -p fswrapper -p agent -p installer; \
 	mkdir -p $(DIST); \
-	for built in $(SHIPPED:%=$(OUT)/%) $(PLUGINS:%=$(OUT)/%) $(STATIC:%=$(CARGO_TARGET_DIR)/$(GNU)/shim/%); do \
+	for built in $(SHIPPED:%=$(OUT)/%) $(PLUGINS:%=$(OUT)/%) $(if $(filter dev,$(PROFILE)),$(OUT),$(CARGO_TARGET_DIR)/$(GNU)/release)/$(OPERATOR) $(STATIC:%=$(CARGO_TARGET_DIR)/$(GNU)/shim/%); do \
 		program=$(DIST)/$${built##*/}; \
 		objcopy --only-keep-debug $$built $$program.debug; \
 		objcopy --strip-all --add-gnu-debuglink=$$program.debug $$built $$program.new; \
@@ -96,14 +100,14 @@ tarball: build ## what the packages have, for nodes without dpkg, into target/ta
 	@rm -rf target/tarball
 	@deploy/tarball.sh $(DIST) target/tarball
 
-image: build ## a container image that puts them on nodes, and its DaemonSet, into target/image; IMAGE=NAME:TAG
+image: build ## container images: one that puts them on nodes, with its DaemonSet, and the operator's, into target/image; IMAGE=NAME:TAG OPERATOR_IMAGE=NAME:TAG
 	@rm -rf target/image
-	@IMAGE='$(IMAGE)' deploy/image.sh $(DIST) target/image
+	@IMAGE='$(IMAGE)' OPERATOR_IMAGE='$(OPERATOR_IMAGE)' deploy/image.sh $(DIST) target/image
 
 # Not `target/release`, which is cargo's wherever it builds into the clone.
-release: build ## packages, tarball, image, manifests, alert rules, SBOM and checksums, into target/artifacts; IMAGE=NAME:TAG VERSION=1.2.3
+release: build ## packages, tarball, image, manifests, alert rules, SBOM and checksums, into target/artifacts; IMAGE=NAME:TAG OPERATOR_IMAGE=NAME:TAG VERSION=1.2.3
 	@rm -rf target/artifacts
-	@IMAGE='$(IMAGE)' deploy/release.sh $(DIST) target/artifacts
+	@IMAGE='$(IMAGE)' OPERATOR_IMAGE='$(OPERATOR_IMAGE)' deploy/release.sh $(DIST) target/artifacts
 
 bed: build
 	@$(locked) \
@@ -177,12 +181,13 @@ test-root: host ## the other unit tests, which need root and CNI plugins
 		$$VIRTLET_PEERS/clients/over.sh $$suite $(CARGO) test --locked --workspace --lib -- --test-threads 1 dhcpcd networkd; \
 	done
 
-test-net test-image test-mapping test-seed: GUESTS := tiny
+test-net test-image test-mapping test-objects test-seed: GUESTS := tiny
 test-seed: PEERS := cloud-init
 test-image: PEERS := python
 test-proxy: PEERS := kubelet apiserver controllers kube-proxy metrics containerd cri
 test-proxy: GUESTS := tiny
 test-mapping: PEERS := apiserver
+test-objects: PEERS := apiserver controllers kubelet
 test-net test-node: PEERS := cni
 test-node: GUESTS := tiny node
 test-sriov test-iommufd: PEERS := cni
@@ -190,7 +195,7 @@ test-sriov: GUESTS := tiny-vf node
 test-iommufd: GUESTS := tiny-vf node-new
 test-installed: GUESTS := tiny installed installed-13
 test-installed: PEERS := kubelet apiserver controllers
-test-net test-node test-sriov test-iommufd test-installed test-vm test-restart test-soak test-cri test-kubelet test-proxy test-image test-mapping test-seed: bed ## one tier of the bed; CASE=part of a name for less
+test-net test-node test-sriov test-iommufd test-installed test-vm test-restart test-soak test-cri test-kubelet test-proxy test-image test-mapping test-objects test-seed: bed ## one tier of the bed; CASE=part of a name for less
 	@$(call bed,$(@:test-%=%)::$(CASE))
 
 soak: GUESTS := tiny
@@ -201,7 +206,7 @@ soak: bed ## a thousand pods, 16 at a time, while each daemon is killed again an
 # By an optimised bed: its client's time is in what it measures.
 bench: BED := target/bench/bed
 bench: GUESTS := tiny node
-bench: PEERS := cni containerd cri virtiofsd
+bench: PEERS := apiserver cni containerd cri virtiofsd
 bench: build ## measures, prints a table, writes target/bench/report.json; BENCH=--strict fails on a miss, BENCH=GROUP is less
 	@$(locked) \
 	$(CARGO) build --locked --release -p tests; \
@@ -219,7 +224,7 @@ lint: host $(LINTERS) ## format, clippy, who may use whom, paths in documents, l
 	@$(own)
 	$(CARGO) clippy --locked --workspace --all-targets -- -D warnings
 	@# As shipped: without what is compiled for the fuzzer alone.
-	$(CARGO) clippy --locked $(SHIPPED:%=-p %) -- -D warnings
+	$(CARGO) clippy --locked $(SHIPPED:%=-p %) -p operator -- -D warnings
 	$(CARGO) run --locked --quiet --bin layers
 	@for shim in vmwrapper fswrapper; do \
 		! $(CARGO) tree --locked -p $$shim -e normal --prefix none | grep -E '^(tokio|tonic|prost)' || { echo "$$shim is not lean: see the crates above" >&2; exit 1; }; \

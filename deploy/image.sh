@@ -1,12 +1,13 @@
 #!/bin/bash
-# Makes the container image that deploy/daemonset.yaml runs, and that manifest with the image's name in it. Called by `make image`.
+# Makes the container image that deploy/daemonset.yaml runs, and that manifest with the image's name in it; and that of the operator, if the
+# operator needs no libraries, which those of PROFILE=dev do. Called by `make image`.
 #
-# usage: image.sh DIST OUT      DIST has the programs, OUT gets virtlet-install.tar and daemonset.yaml
+# usage: image.sh DIST OUT      DIST has the programs, OUT gets virtlet-install.tar, daemonset.yaml and virtlet-operator.tar
 #
-# The image is what the tarball has, at /payload, and one static program that puts it on a host; nothing of a distribution. It is an
-# archive as `docker save` writes it, which `ctr images import`, `docker load` and `skopeo copy docker-archive:` take. IMAGE is
-# its name (default: virtlet-install with the version as its tag, which is on no registry). The same programs at the same commit make
-# the same bytes.
+# The first image is what the tarball has, at /payload, and one static program that puts it on a host; the second is one static program; nothing
+# of a distribution. Each is an archive as `docker save` writes it, which `ctr images import`, `docker load` and
+# `skopeo copy docker-archive:` take. IMAGE and OPERATOR_IMAGE are their names (default: virtlet-install and virtlet-operator with the version as
+# their tag, which are on no registry). The same programs at the same commit make the same bytes.
 . "$(dirname "$0")/begin.sh"
 
 pack() { # ARCHIVE DIRECTORY NAME...
@@ -19,18 +20,30 @@ version=$(basename "$tarball" -x86_64.tar.xz)
 # What a tag may have.
 version=$(tr '~+' '--' <<<"${version#virtlet-}")
 IMAGE=${IMAGE:-virtlet-install:$version}
-[[ $IMAGE =~ ^[a-z0-9][a-z0-9._/:-]*:[A-Za-z0-9._-]+$ ]] || { echo "image.sh: IMAGE=$IMAGE: a name with a tag is wanted, without @" >&2; exit 64; }
+OPERATOR_IMAGE=${OPERATOR_IMAGE:-virtlet-operator:$version}
+for name in "$IMAGE" "$OPERATOR_IMAGE"; do
+	[[ $name =~ ^[a-z0-9][a-z0-9._/:-]*:[A-Za-z0-9._-]+$ ]] || { echo "image.sh: $name: a name with a tag is wanted, without @" >&2; exit 64; }
+done
 
-mkdir -p "$work/root/payload" "$work/root/host"
+archive() { # NAME ROOT PROGRAM WORDS: an image of one layer
+	pack "$work/layer.tar" "$2" .
+	cat >"$work/config.json" <<-END
+	{"architecture": "amd64", "os": "linux", "created": "$(date -u -d "@$SOURCE_DATE_EPOCH" +%Y-%m-%dT%H:%M:%SZ)",
+	"config": {"Entrypoint": ["$3"], "Cmd": ["$4"], "WorkingDir": "/"$5}, "history": [],
+	"rootfs": {"type": "layers", "diff_ids": ["sha256:$(sha256sum <"$work/layer.tar" | cut -d' ' -f1)"]}}
+	END
+	echo "[{\"Config\": \"config.json\", \"RepoTags\": [\"$1\"], \"Layers\": [\"layer.tar\"]}]" >"$work/manifest.json"
+	pack "$OUT/${3#/}.tar" "$work" manifest.json config.json layer.tar
+	echo "$1"
+}
+
+mkdir -p "$work/root/payload" "$work/root/host" "$work/operator"
 tar -xJf "$tarball" -C "$work/root/payload"
 install -m 755 "$DIST/virtlet-install" "$work/root/"
-pack "$work/layer.tar" "$work/root" .
-cat >"$work/config.json" <<END
-{"architecture": "amd64", "os": "linux", "created": "$(date -u -d "@$SOURCE_DATE_EPOCH" +%Y-%m-%dT%H:%M:%SZ)",
-"config": {"Entrypoint": ["/virtlet-install"], "Cmd": ["install"], "WorkingDir": "/"}, "history": [],
-"rootfs": {"type": "layers", "diff_ids": ["sha256:$(sha256sum <"$work/layer.tar" | cut -d' ' -f1)"]}}
-END
-echo "[{\"Config\": \"config.json\", \"RepoTags\": [\"$IMAGE\"], \"Layers\": [\"layer.tar\"]}]" >"$work/manifest.json"
-pack "$OUT/virtlet-install.tar" "$work" manifest.json config.json layer.tar
+archive "$IMAGE" "$work/root" /virtlet-install install ''
 sed "s|image: virtlet-install:VERSION|image: $IMAGE|" deploy/daemonset.yaml >"$OUT/daemonset.yaml"
-echo "$IMAGE"
+if ! readelf --program-headers "$DIST/virtlet-operator" | grep -q INTERP; then
+	install -m 755 "$DIST/virtlet-operator" "$work/operator/"
+	# The PATH by which the Deployment finds it.
+	archive "$OPERATOR_IMAGE" "$work/operator" /virtlet-operator run ', "Env": ["PATH=/"], "User": "65532:65532"'
+fi

@@ -16,8 +16,8 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
 TARGET = "x86_64-unknown-linux-gnu"
-# Packages of the programs in the Makefile's SHIPPED and STATIC.
-SHIPPED = ["agent", "controld", "fswrapper", "installer", "tapmanager", "virtletctl", "vmwrapper"]
+# Packages of the programs in the Makefile's SHIPPED, STATIC and OPERATOR.
+SHIPPED = ["agent", "controld", "fswrapper", "installer", "operator", "tapmanager", "virtletctl", "vmwrapper"]
 # Crates of the standard library that are there for other systems than Linux.
 FOREIGN = ("dlmalloc", "fortanix", "hermit", "moto-rt", "r-efi", "vex-sdk", "wasi", "windows", "wit-bindgen")
 

@@ -1,0 +1,87 @@
+use super::*;
+
+/// Most bytes of a definition: the API server, and etcd behind it, take three times as much.
+const MAX_CRD: usize = 400_000;
+
+fn yaml(objects: &[Value]) -> String {
+    crate::install::yaml(objects).expect("written")
+}
+
+#[test]
+fn definitions() {
+    for mut definition in crds::all(Group::KubeVirt) {
+        assert!(definition.to_string().len() < MAX_CRD, "{}", definition["metadata"]["name"]);
+        let name = definition["metadata"]["name"].as_str().expect("a name").to_owned();
+        let versions = definition["spec"]["versions"].as_array_mut().expect("versions");
+        let [new, old] = versions.as_mut_slice() else { panic!("two versions") };
+        assert_eq!(new["schema"], old["schema"]);
+        // Said once.
+        old["schema"] = "as above".into();
+        insta::assert_snapshot!(name, yaml(&[definition]));
+    }
+}
+
+#[test]
+fn policies_of_objects() {
+    insta::assert_snapshot!(yaml(&policies::all(Group::KubeVirt)));
+}
+
+#[test]
+fn policies_of_the_operator() {
+    insta::assert_snapshot!(yaml(&policies::of_operator(&Settings::default())));
+}
+
+#[test]
+fn roles() {
+    let settings = Settings::default();
+    insta::assert_snapshot!("roles_of_users", yaml(&super::roles::of_users(settings.group)));
+    insta::assert_snapshot!("roles_of_the_operator", yaml(&super::roles::of_operator(&settings)));
+}
+
+#[test]
+fn the_operator() {
+    let settings = Settings {
+        image: "registry.example.com/virtlet-operator:1".to_owned(),
+        runtime_classes: vec!["vms".to_owned(), "efi=vms-efi".to_owned()],
+        ..Settings::default()
+    };
+    let namespace = [workload::namespace()];
+    insta::assert_snapshot!(yaml(
+        &[&namespace[..], &workload::all(&settings), &[webhook::configuration(&settings)]].concat()
+    ));
+}
+
+#[test]
+fn everything_is_marked_and_there_once() {
+    let all = all(&Settings::default());
+    for object in &all {
+        assert_eq!(object["metadata"]["labels"][MANAGED_BY], OPERATOR, "{object}");
+    }
+    let mut names: Vec<String> = all.iter().map(crate::cluster::words_of).collect();
+    let count = names.len();
+    names.sort();
+    names.dedup();
+    assert_eq!(names.len(), count);
+}
+
+#[test]
+fn another_group_is_in_all_of_it() {
+    let settings = Settings { group: Group::Virtlet, ..Settings::default() };
+    let text = yaml(&all(&settings));
+    // Annotations of KubeVirt's clients stay theirs.
+    let lines: Vec<&str> = text.lines().filter(|line| line.contains("kubevirt.io")).collect();
+    assert!(
+        lines.iter().all(|line| line.contains("hooks.kubevirt.io") || line.contains("admission.kubevirt.io")),
+        "{lines:?}"
+    );
+    assert!(text.contains("virtualmachines.virtlet.k8s"));
+}
+
+#[test]
+fn an_operator_elsewhere_needs_no_namespace_of_ours() {
+    let settings = Settings { has_operator: false, ..Settings::default() };
+    let kinds: Vec<String> = all(&settings).iter().map(|object| object["kind"].to_string()).collect();
+    assert!(
+        !kinds.iter().any(|kind| kind.contains("Deployment") || kind.contains("Webhook") || kind.contains("Namespace"))
+    );
+}

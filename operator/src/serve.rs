@@ -1,0 +1,80 @@
+//! What kubelet and Prometheus ask over HTTP: `/healthz`, `/readyz`, `/metrics`.
+
+use std::convert::Infallible;
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::time::Duration;
+
+use http_body_util::Full;
+use hyper::body::{Bytes, Incoming};
+use hyper::server::conn::http1;
+use hyper::service::service_fn;
+use hyper::{Method, Request, Response, StatusCode};
+use hyper_util::rt::{TokioIo, TokioTimer};
+use tokio::net::TcpListener;
+use tokio::sync::Semaphore;
+use tracing::debug;
+
+use crate::metrics::Metrics;
+
+/// Clients that are served at a time; more of them wait.
+const MAX_CLIENTS: usize = 64;
+/// A client has so long to say what it wants.
+const HEADERS: Duration = Duration::from_secs(5);
+/// A client is served so long.
+const LONGEST: Duration = Duration::from_secs(30);
+/// What is closed by the other side in a hurry ends no server.
+const PAUSE: Duration = Duration::from_millis(100);
+
+/// Listens there.
+///
+/// # Errors
+/// When that cannot be.
+pub async fn listen(at: SocketAddr) -> std::io::Result<TcpListener> {
+    TcpListener::bind(at).await
+}
+
+/// Answers, for ever.
+pub async fn serve(listener: TcpListener, metrics: Arc<Metrics>) {
+    let clients = Arc::new(Semaphore::new(MAX_CLIENTS));
+    loop {
+        let Ok(permit) = Arc::clone(&clients).acquire_owned().await else { return };
+        let stream = match listener.accept().await {
+            Ok((stream, _)) => stream,
+            Err(error) => {
+                debug!(error = %common::Chain(&error), "no connection");
+                tokio::time::sleep(PAUSE).await;
+                continue;
+            }
+        };
+        let metrics = Arc::clone(&metrics);
+        tokio::spawn(async move {
+            let service = service_fn(move |request| {
+                let answer = answer(&request, &metrics);
+                async move { Ok::<_, Infallible>(answer) }
+            });
+            let connection = http1::Builder::new()
+                .timer(TokioTimer::new())
+                .header_read_timeout(HEADERS)
+                .serve_connection(TokioIo::new(stream), service);
+            // Of a client that is gone nothing is to be said.
+            let _ = tokio::time::timeout(LONGEST, connection).await;
+            drop(permit);
+        });
+    }
+}
+
+fn answer(request: &Request<Incoming>, metrics: &Metrics) -> Response<Full<Bytes>> {
+    let (status, text) = match (request.method(), request.uri().path()) {
+        (&Method::GET, "/healthz") => (StatusCode::OK, "ok\n".to_owned()),
+        (&Method::GET, "/readyz") if metrics.is_ready() => (StatusCode::OK, "ok\n".to_owned()),
+        (&Method::GET, "/readyz") => {
+            (StatusCode::SERVICE_UNAVAILABLE, "presets are not known yet, or there is no certificate\n".to_owned())
+        }
+        (&Method::GET, "/metrics") => (StatusCode::OK, metrics.text()),
+        _ => (StatusCode::NOT_FOUND, "there are /healthz, /readyz and /metrics\n".to_owned()),
+    };
+    let mut response = Response::new(Full::new(Bytes::from(text)));
+    *response.status_mut() = status;
+    response
+}

@@ -1,0 +1,103 @@
+use serde_json::{Value, json};
+
+use super::*;
+use crate::objects::condition;
+use crate::sample::{at, going, pod, vmi};
+
+/// Phase and reason after `phase`, with a pod of this status.
+fn after(phase: &str, status: &Value) -> (String, Option<String>) {
+    let vmi = vmi("a", phase);
+    let after = of(&vmi, &Seen::Pod(pod(&vmi, status)), None, &at(1));
+    (after.phase().to_owned(), after.reason)
+}
+
+#[test]
+fn the_phase_is_that_of_the_pod() {
+    let state = |state: Value| json!([{ "state": state }]);
+    let table = [
+        (json!({"phase": "Pending"}), "Scheduling", None),
+        (json!({"phase": "Pending", "node": "n"}), "Scheduled", None),
+        (
+            json!({"phase": "Pending", "node": "n", "containerStatuses": state(json!({"waiting": {"reason": "ContainerCreating"}}))}),
+            "Scheduled",
+            None,
+        ),
+        (
+            json!({"phase": "Pending", "node": "n", "containerStatuses": state(json!({"waiting": {"reason": "ErrImagePull"}}))}),
+            "Scheduled",
+            Some("ErrImagePull"),
+        ),
+        (json!({"phase": "Running", "node": "n", "containerStatuses": state(json!({"running": {}}))}), "Running", None),
+        (json!({"phase": "Succeeded", "node": "n"}), "Succeeded", None),
+        (
+            json!({"phase": "Failed", "node": "n", "containerStatuses": state(json!({"terminated": {"reason": "QemuDied", "exitCode": 255}}))}),
+            "Failed",
+            Some("QemuDied"),
+        ),
+        (json!({"phase": "Failed", "reason": "Evicted"}), "Failed", Some("Evicted")),
+    ];
+    for (status, phase, reason) in table {
+        assert_eq!(after("Pending", &status), (phase.to_owned(), reason.map(str::to_owned)), "{status}");
+    }
+    // A phase that it had is not had again.
+    assert_eq!(after("Running", &json!({"phase": "Pending", "node": "n"})).0, "Running");
+    assert_eq!(after("Failed", &json!({"phase": "Running"})).0, "Failed");
+}
+
+#[test]
+fn what_others_end_has_failed_and_what_is_lost_too() {
+    let running = vmi("a", "Running");
+    let mut ends = (*pod(&running, &json!({"phase": "Succeeded"}))).clone();
+    ends.metadata.deletion_timestamp = Some(at(0));
+    let phase = |vmi: &Vmi, seen: &Seen| {
+        let after = of(vmi, seen, None, &at(1));
+        (after.phase().to_owned(), after.reason.unwrap_or_default())
+    };
+    let seen = Seen::Pod(std::sync::Arc::new(ends));
+    assert_eq!(phase(&running, &seen), ("Failed".to_owned(), "PodDeleted".to_owned()));
+    // Its owner wanted that.
+    assert_eq!(phase(&going(running.clone()), &seen), ("Succeeded".to_owned(), String::new()));
+    assert_eq!(phase(&running, &Seen::Gone), ("Failed".to_owned(), "PodLost".to_owned()));
+    assert_eq!(phase(&running, &Seen::Unknown), ("Running".to_owned(), String::new()));
+    assert_eq!(phase(&going(vmi("a", "Pending")), &Seen::Gone), ("Failed".to_owned(), "Deleted".to_owned()));
+}
+
+#[test]
+fn conditions_say_since_when() {
+    let mut vmi = vmi("a", "Running");
+    let status = json!({"phase": "Running", "node": "n", "podIPs": [{"ip": "10.1.1.1"}, {"ip": "fd00::1"}],
+        "conditions": [{"type": "Ready", "status": "True"}, {"type": "virtlet.k8s/Paused", "status": "True"}],
+        "containerStatuses": [{"state": {"running": {}}}]});
+    vmi.status = of(&vmi, &Seen::Pod(pod(&vmi, &status)), None, &at(1));
+    assert!(vmi.status.is_ready());
+    assert!(condition(&vmi.status.conditions, "Paused").is_some_and(Condition::holds));
+    assert_eq!(vmi.status.interfaces[0].ip_addresses, ["10.1.1.1", "fd00::1"]);
+    let later = of(&vmi, &Seen::Pod(pod(&vmi, &status)), None, &at(9));
+    assert_eq!(later, vmi.status, "nothing is written when nothing changes");
+    let failure = Failure { reason: "FailedCreate", message: "exceeded quota".to_owned() };
+    let failed = of(&vmi, &Seen::Pod(pod(&vmi, &status)), Some(&failure), &at(9));
+    let synchronized = condition(&failed.conditions, "Synchronized").expect("said");
+    assert_eq!((synchronized.holds(), synchronized.last_transition_time.clone()), (false, Some(at(9))));
+    let told = events(&vmi, &failed);
+    assert_eq!(told.len(), 1);
+    assert_eq!((told[0].1, told[0].2.as_str()), ("SyncFailed", "exceeded quota"));
+}
+
+#[test]
+fn what_presets_did_is_told_once() {
+    let mut vmi = vmi("a", "Pending");
+    let record = r#"{"big": {"resourceVersion": "1", "paths": ["cpu.cores"], "overridden": ["cpu.model"]}, "none": {"paths": []}}"#;
+    vmi.metadata.annotations = Some([(PRESETS.to_owned(), record.to_owned())].into());
+    let after = of(&vmi, &Seen::Pod(pod(&vmi, &json!({"phase": "Pending"}))), None, &at(1));
+    let told: Vec<_> = events(&vmi, &after).into_iter().map(|(_, reason, text)| format!("{reason}: {text}")).collect();
+    assert_eq!(
+        told,
+        [
+            "SuccessfulCreate: made the pod with uid pod-uid",
+            "PresetApplied: preset big gave it: cpu.cores",
+            "PresetOverridden: preset big has other values than its own of: cpu.model",
+        ]
+    );
+    vmi.status = after.clone();
+    assert_eq!(events(&vmi, &after), []);
+}

@@ -1,0 +1,108 @@
+//! What is written to the API server: never over what somebody else wrote meanwhile.
+
+use std::fmt::Debug;
+
+use kube::api::{DeleteParams, Patch, PatchParams, Preconditions};
+use kube::core::DynamicResourceScope;
+use kube::{Api, Resource};
+use serde::de::DeserializeOwned;
+use serde_json::{Map, Value, json};
+
+use crate::context::{Context, Error};
+use crate::group::Group;
+use crate::objects::{Kind, Meta as _, Object};
+
+/// Writes a status, if it is another one. Returns whether it was: the object's news lead to it again, and until then it cannot be changed.
+pub(crate) async fn write_status<K: Kind>(
+    context: &Context,
+    object: &Object<K>,
+    status: &K::Status,
+) -> Result<bool, Error> {
+    if object.status == *status {
+        return Ok(false);
+    }
+    let [before, after] = [&object.status, status].map(|status| serde_json::to_value(status).unwrap_or_default());
+    // A merge leaves what it does not name.
+    let gone = before.as_object().into_iter().flatten().filter(|(key, _)| after.get(key).is_none());
+    let mut patch: Map<String, Value> = gone.map(|(key, _)| (key.clone(), Value::Null)).collect();
+    patch.extend(after.as_object().cloned().unwrap_or_default());
+    let patch = json!({"metadata": {"resourceVersion": object.metadata.resource_version}, "status": patch});
+    let api: Api<Object<K>> = api(context, object);
+    unless_gone(api.patch_status(object.name(), &PatchParams::default(), &Patch::Merge(&patch)).await)?;
+    Ok(true)
+}
+
+/// Changes an object's finalizers.
+pub(crate) async fn finalizers<K: Kind>(
+    context: &Context,
+    object: &Object<K>,
+    change: impl FnOnce(&mut Vec<String>),
+) -> Result<(), Error> {
+    let mut all = object.metadata.finalizers.clone().unwrap_or_default();
+    change(&mut all);
+    merge(context, object, json!({"metadata": {"finalizers": all}})).await
+}
+
+/// Merges a patch into an object, if that is as it is known.
+pub(crate) async fn merge<K: Kind>(context: &Context, object: &Object<K>, mut patch: Value) -> Result<(), Error> {
+    patch["metadata"]["resourceVersion"] = json!(object.metadata.resource_version);
+    let api: Api<Object<K>> = api(context, object);
+    unless_gone(api.patch(object.name(), &PatchParams::default(), &Patch::Merge(&patch)).await)
+}
+
+fn api<K>(context: &Context, object: &K) -> Api<K>
+where
+    K: Resource<DynamicType = Group, Scope = DynamicResourceScope> + DeserializeOwned + Debug,
+{
+    Api::namespaced_with(context.client.clone(), object.namespace(), &context.group)
+}
+
+/// Nothing is to be said of an object that is gone.
+fn unless_gone<T>(written: Result<T, kube::Error>) -> Result<(), Error> {
+    match written {
+        Err(error) if !is_missing(&error) => Err(error.into()),
+        _ => Ok(()),
+    }
+}
+
+/// Whether the API server says that there is no such object.
+#[must_use]
+pub(crate) fn is_missing(error: &kube::Error) -> bool {
+    matches!(error, kube::Error::Api(status) if status.code == 404)
+}
+
+/// Whether it says that there is such an object.
+#[must_use]
+pub(crate) fn is_there(error: &kube::Error) -> bool {
+    matches!(error, kube::Error::Api(status) if status.reason == "AlreadyExists")
+}
+
+/// Whether the object is not as it was known.
+#[must_use]
+pub(crate) fn is_stale(error: &kube::Error) -> bool {
+    matches!(error, kube::Error::Api(status) if status.reason == "Conflict")
+}
+
+/// What the API server says; of other errors, what they say.
+#[must_use]
+pub(crate) fn text_of(error: &kube::Error) -> String {
+    match error {
+        kube::Error::Api(status) => status.message.clone(),
+        other => common::Chain(other).to_string(),
+    }
+}
+
+/// Deletes this very object, within so many seconds if that is said. What depends on it goes in the background.
+pub(crate) async fn delete<K>(api: &Api<K>, object: &K, grace: Option<u32>) -> Result<(), Error>
+where
+    K: Resource + Clone + DeserializeOwned + Debug,
+{
+    let uid = Preconditions { uid: Some(object.uid().to_owned()), resource_version: None };
+    let mut params = DeleteParams::background().preconditions(uid);
+    params.grace_period_seconds = grace;
+    match api.delete(object.name(), &params).await {
+        // Another one with its name has another uid.
+        Err(error) if !is_missing(&error) && !is_stale(&error) => Err(error.into()),
+        _ => Ok(()),
+    }
+}
