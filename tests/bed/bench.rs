@@ -14,6 +14,7 @@ mod handoff;
 mod handoff_server;
 mod images;
 mod memory;
+mod objects;
 mod peer;
 mod proxy;
 mod pull;
@@ -42,7 +43,7 @@ use self::report::{Report, Row};
 /// All rows take about ten minutes on a busy machine of two cores.
 const DEADLINE: Duration = Duration::from_secs(1500);
 type Group = fn(&Bed, &mut Node) -> Result<Vec<Row>>;
-const GROUPS: [(&str, Group); 15] = [
+const GROUPS: [(&str, Group); 16] = [
     ("vmwrapper", wrapper::rows),
     ("attach", attach::rows),
     ("handoff", handoff::rows),
@@ -51,6 +52,7 @@ const GROUPS: [(&str, Group); 15] = [
     ("rivals", rivals::rows),
     ("critest", conformance::rows),
     ("proxy", proxy::rows),
+    ("objects", objects::rows),
     ("calls", calls::rows),
     ("start", start::rows),
     ("volumes", volumes::rows),
@@ -70,6 +72,7 @@ pub(crate) const IN_NODE: [Case; 1] = [functions::CASE];
 pub(crate) fn bench(words: &[&str]) -> Result<ExitCode> {
     match words {
         ["gets", socket] => handoff::spend(Path::new(socket))?,
+        ["reflector", kubeconfig] => objects::reflect(Path::new(kubeconfig))?,
         ["inside", dir] => inside(dir, "")?,
         ["inside", group, dir] => inside(dir, group)?,
         ["--strict"] => {

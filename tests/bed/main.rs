@@ -21,6 +21,7 @@ mod mapping;
 mod matrix;
 mod net;
 mod node;
+mod objects;
 mod orphans;
 mod own;
 mod proxy;
@@ -59,6 +60,7 @@ static CASES: LazyLock<Vec<Case>> = LazyLock::new(|| {
         .chain(proxy::cases())
         .chain(installed::cases())
         .chain(mapping::CASES.iter().copied())
+        .chain(objects::cases())
         .collect()
 });
 

@@ -182,6 +182,14 @@ impl Cluster {
         self.ask(Request::get(path).body(Vec::new())?)
     }
 
+    /// What the server says at `path`, as text.
+    ///
+    /// # Errors
+    /// The server's refusal.
+    pub fn text(&self, path: &str) -> Result<String> {
+        self.call(async |client| Ok(client.request_text(Request::get(path).body(Vec::new())?).await?))
+    }
+
     fn ask(&self, request: Request<Vec<u8>>) -> Result<Value> {
         self.call(async |client| Ok(client.request(request).await?))
     }

@@ -1,0 +1,147 @@
+//! KubeVirt's objects on a real node: a VirtualMachine that kubectl applies boots, is powered off, started, stopped and deleted by kubectl
+//! alone, while everything that looks after it is killed in turn.
+
+use std::net::IpAddr;
+use std::time::Duration;
+
+use anyhow::{Context as _, Result, ensure};
+use serde_json::{Value, json};
+use tests::agent_image::tiny_with_agent;
+use tests::case::{Bed, Case};
+use tests::controllers::Controllers;
+use tests::daemon::Daemon;
+use tests::http;
+use tests::image_server::Fault;
+use tests::kubelet::Kubelet;
+use tests::node::BOOT_DEADLINE;
+use tests::wait::wait_for;
+
+use super::World;
+use crate::kubelet::whole::{self, STEP_DEADLINE, is_empty};
+
+/// A whole Kubernetes starts, and guests boot five times.
+const DEADLINE: Duration = Duration::from_secs(900);
+
+pub(super) const CASES: &[Case] = &[Case { name: "objects::a_virtual_machine_on_a_node", deadline: DEADLINE, run }];
+
+fn run(bed: &Bed) -> Result<()> {
+    let (mut node, cluster, plane) = whole::start(bed, "[handlers.virtlet]\nguest_agent = true")?;
+    let image = node.images.offer("agent.qcow2", &tiny_with_agent(bed)?, Fault::None);
+    let _kubelet = Kubelet::start_in(bed, &cluster)?;
+    let mut world = World::of(bed, cluster, plane)?;
+    let mut operator = world.serve(&world.cluster.admin)?;
+    let plane = &mut world.controllers;
+    plane.apply(&[whole::runtime_class(), vm(&image)])?;
+
+    // It runs, as its object says.
+    let first = running(plane, &mut operator, "")?;
+    let shown = plane.kubectl(&["get", "vm", "db", "--no-headers"])?;
+    ensure!(shown.contains("Running"), "{shown}");
+    let pod = pod_of(plane)?;
+    let ip: IpAddr = at(plane, "vmi", ".status.interfaces[0].ipAddress")?.parse().context("no address")?;
+    let info = wait_for("answer of the guest", BOOT_DEADLINE, || Ok(http::get(ip, "/cgi-bin/info").ok()))?;
+    ensure!(info.contains("cpus 2"), "not as its object says: {info}");
+    whole::says(plane, &pod, "hostname; cat /sys/class/dmi/id/product_serial", "db\nserial-1\n")?;
+    let uuid = plane.kubectl(&["exec", &pod, "--", "cat", "/sys/class/dmi/id/product_uuid"])?;
+
+    // Whoever looks after it is killed: it runs on.
+    operator.kill9()?;
+    operator.start_again()?;
+    node.controld.kill9()?;
+    node.controld.start_again()?;
+    node.wait_ready()?;
+    node.net.tapmanager.kill9()?;
+    node.net.tapmanager.start_again()?;
+    ensure!(http::get(ip, "/cgi-bin/info").is_ok(), "the guest is gone");
+    ensure!(running(plane, &mut operator, "")? == first, "another run");
+
+    // Powered off inside, it comes again, and knows itself by the same UUID.
+    plane.kubectl(&["exec", &pod, "--", "sh", "-c", "poweroff & exit 0"])?;
+    let second = running(plane, &mut operator, &first)?;
+    let pod = pod_of(plane)?;
+    whole::says(plane, &pod, "cat /sys/class/dmi/id/product_uuid", &uuid)?;
+
+    // Another strategy stops it; a request starts it, and with that one it stays off once it is powered off.
+    plane.kubectl(&["patch", "vm", "db", "--type=merge", "-p", r#"{"spec":{"runStrategy":"Halted"}}"#])?;
+    stopped(plane, &mut operator)?;
+    plane.kubectl(&["patch", "vm", "db", "--type=merge", "-p", r#"{"spec":{"runStrategy":"Manual"}}"#])?;
+    plane.kubectl(&["annotate", "vm", "db", r#"virtlet.k8s/power-request={"id":"1","action":"Start"}"#])?;
+    let third = running(plane, &mut operator, &second)?;
+    let pod = pod_of(plane)?;
+    whole::says(plane, &pod, "echo good night", "good night\n")?;
+    plane.kubectl(&["exec", &pod, "--", "sh", "-c", "poweroff & exit 0"])?;
+    wait_for("end of the run", STEP_DEADLINE, || {
+        operator.still_runs()?;
+        Ok((at(plane, "vmi", ".status.phase")? == "Succeeded").then_some(()))
+    })?;
+    ensure!(at(plane, "vmi", ".metadata.uid")? == third, "another run");
+    ensure!(at(plane, "vm", ".status.printableStatus")? == "Stopped", "it is not stopped");
+
+    plane.kubectl(&["delete", "vm", "db", "--wait=false"])?;
+    wait_for("end of all", STEP_DEADLINE, || {
+        operator.still_runs()?;
+        let left = plane.kubectl(&["get", "vm,vmi,secrets", "-o", "name"])?;
+        Ok((left.is_empty() && is_empty(plane)?).then_some(()))
+    })
+}
+
+fn vm(image: &str) -> Value {
+    json!({
+        "apiVersion": "kubevirt.io/v1", "kind": "VirtualMachine", "metadata": {"name": "db"},
+        "spec": {
+            "runStrategy": "Always",
+            "template": {
+                "metadata": {"labels": {"app": "db"}},
+                "spec": {
+                    "domain": {
+                        "cpu": {"cores": 1, "threads": 2}, "memory": {"guest": "160Mi"}, "firmware": {"serial": "serial-1"},
+                        "devices": {"disks": [{"name": "root", "disk": {"bus": "virtio"}}]},
+                    },
+                    "terminationGracePeriodSeconds": 10,
+                    "volumes": [{"name": "root", "containerDisk": {"image": image, "imagePullPolicy": "IfNotPresent"}}],
+                },
+            },
+        },
+    })
+}
+
+/// Uid of the instance that runs, and is not this one.
+fn running(plane: &mut Controllers, operator: &mut Daemon, not: &str) -> Result<String> {
+    let mut last = Vec::new();
+    let uid = wait_for("VM that runs", STEP_DEADLINE, || {
+        operator.still_runs()?;
+        last.clear();
+        for (kind, path) in [("vmi", ".metadata.uid"), ("vmi", ".status.phase"), ("vm", ".status.printableStatus")] {
+            last.push(at(plane, kind, path)?);
+        }
+        let runs = last.get(1..) == Some(&["Running".to_owned(), "Running".to_owned()]);
+        Ok(last.first().filter(|uid| runs && *uid != not).cloned())
+    });
+    uid.with_context(|| format!("at last {last:?}: {}", plane.kubectl(&["get", "events"]).unwrap_or_default()))
+}
+
+fn stopped(plane: &mut Controllers, operator: &mut Daemon) -> Result<()> {
+    wait_for("VM that is stopped", STEP_DEADLINE, || {
+        operator.still_runs()?;
+        let is_gone = at(plane, "vmi", ".metadata.uid")?.is_empty();
+        Ok((is_gone && at(plane, "vm", ".status.printableStatus")? == "Stopped" && is_empty(plane)?).then_some(()))
+    })
+}
+
+fn pod_of(plane: &mut Controllers) -> Result<String> {
+    let pods = plane.kubectl(&[
+        "get",
+        "pods",
+        "-l",
+        "vm.kubevirt.io/name=db,app=db",
+        "-o",
+        "jsonpath={.items[*].metadata.name}",
+    ])?;
+    ensure!(!pods.is_empty() && !pods.contains(' '), "not one pod: {pods:?}");
+    Ok(pods)
+}
+
+/// What is at a path of the object `db`; empty if there is none.
+fn at(plane: &mut Controllers, kind: &str, path: &str) -> Result<String> {
+    plane.kubectl(&["get", kind, "db", "--ignore-not-found", "-o", &format!("jsonpath={{{path}}}")])
+}
