@@ -26,4 +26,5 @@ pub use self::document::{Document, ReadError, read};
 pub use self::finding::{Finding, Level};
 pub use self::judge::{Judged, lint, render, render_instance};
 pub use self::kind::{GROUP, Kind, OTHER_GROUP};
+pub use self::names::{PRESETS, VMI, cut, hash};
 pub use self::path::Path;

@@ -3,11 +3,11 @@
 use sha2::{Digest as _, Sha256};
 
 /// Label of a pod with the name of its VirtualMachineInstance.
-pub(crate) const VMI: &str = "virtlet.k8s/vmi";
+pub const VMI: &str = "virtlet.k8s/vmi";
 /// The same under the name by which Services of KubeVirt's command line select.
 pub(crate) const VM_NAME: &str = "vm.kubevirt.io/name";
 /// Annotation that says which presets were merged, and what of them.
-pub(crate) const PRESETS: &str = "virtlet.k8s/presets";
+pub const PRESETS: &str = "virtlet.k8s/presets";
 /// Annotation by which an object has no presets merged, and what KubeVirt's code and its page have for it.
 pub(crate) const EXCLUDE: &str = "virtlet.k8s/preset-exclude";
 pub(crate) const OTHER_EXCLUDES: [&str; 2] = [
@@ -28,7 +28,8 @@ pub(crate) fn label_value(name: &str) -> String {
 }
 
 /// The beginning of a name, of so many bytes at most, that may have something behind it.
-pub(crate) fn cut(name: &str, most: usize) -> &str {
+#[must_use]
+pub fn cut(name: &str, most: usize) -> &str {
     let mut end = most.min(name.len());
     while !name.is_char_boundary(end) {
         end -= 1;
@@ -37,7 +38,8 @@ pub(crate) fn cut(name: &str, most: usize) -> &str {
 }
 
 /// The first hex digits of a text's hash.
-pub(crate) fn hash(text: &str, digits: usize) -> String {
+#[must_use]
+pub fn hash(text: &str, digits: usize) -> String {
     let hash: String = Sha256::digest(text.as_bytes()).iter().map(|byte| format!("{byte:02x}")).collect();
     hash.chars().take(digits).collect()
 }

@@ -63,8 +63,8 @@ where
 pub async fn run(client: Client, group: Group, options: Options, metrics: Arc<Metrics>, instance: Option<String>) {
     let (vm_queue, vmi_queue, set_queue) = (Queue::<Vm>::new(), Queue::<Vmi>::new(), Queue::<ReplicaSet>::new());
     let pending = Arc::new(Pending::default());
-    let all = |listeners| cache(Api::<ReplicaSet>::all_with(client.clone(), &group), group, "", listeners);
-    let (sets, sets_work) = all(vec![set_queue.own(group)]);
+    let (sets, sets_work) =
+        cache(Api::<ReplicaSet>::all_with(client.clone(), &group), group, "", vec![set_queue.own(group)]);
     let (vms, vms_work) = cache(Api::<Vm>::all_with(client.clone(), &group), group, "", vec![vm_queue.own(group)]);
     let listeners = vec![
         vmi_queue.own(group),

@@ -1,11 +1,11 @@
 //! Names that objects and pods of ours have.
 
+pub use kubevirt::{PRESETS, VMI};
+
 /// Of the operator, in `app.kubernetes.io/name`, as field manager and as reporter of events.
 pub const OPERATOR: &str = "virtlet-operator";
 /// Label, with value [`OPERATOR`], of all that `install` makes. CRDs without it are somebody else's.
 pub const MANAGED_BY: &str = "app.kubernetes.io/managed-by";
-/// Label of a pod with its VirtualMachineInstance's name.
-pub const VMI: &str = "virtlet.k8s/vmi";
 /// Label of a pod with its VirtualMachineInstance's uid.
 pub const VMI_UID: &str = "virtlet.k8s/vmi-uid";
 /// Finalizer of a VirtualMachineInstance as long as its pod may run.
@@ -14,8 +14,6 @@ pub const POD_FINALIZER: &str = "virtlet.k8s/pod";
 pub const VMI_FINALIZER: &str = "virtlet.k8s/vmi";
 /// Annotation by which somebody asks a VirtualMachine to start, stop or restart.
 pub const POWER_REQUEST: &str = "virtlet.k8s/power-request";
-/// Annotation of an instance: which presets were merged, and what of them.
-pub const PRESETS: &str = "virtlet.k8s/presets";
 /// Namespace of the operator unless another one is named.
 pub const NAMESPACE: &str = "virtlet-system";
 /// Configuration of the webhook that adds presets, and the webhook in it.

@@ -16,6 +16,7 @@ use kube::Resource;
 use kube::core::{DynamicResourceScope, ObjectMeta};
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
+use serde_json::Value;
 
 pub(crate) use self::json::Json;
 pub(crate) use self::pod::VmPod;
@@ -204,4 +205,10 @@ impl<K: Resource> Meta for K {
 
 fn text<'a>(all: Option<&'a BTreeMap<String, String>>, key: &str) -> Option<&'a str> {
     all?.get(key).map(String::as_str)
+}
+
+/// Labels or annotations of a template.
+pub(crate) fn texts(template: &Value, key: &str) -> BTreeMap<String, String> {
+    let map = template["metadata"][key].as_object().into_iter().flatten();
+    map.filter_map(|(key, value)| Some((key.clone(), value.as_str()?.to_owned()))).collect()
 }

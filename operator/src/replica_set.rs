@@ -22,7 +22,7 @@ use self::made::instance;
 use crate::context::{Context, Error};
 use crate::objects::{Meta as _, ReplicaSet, Vmi};
 use crate::pending;
-use crate::write::{delete, merge, text_of, write_status};
+use crate::write::{creating, delete, merge, text_of, write_status};
 
 /// Calls of one set at a time.
 const AT_A_TIME: usize = 16;
@@ -87,7 +87,7 @@ async fn make(set: &ReplicaSet, vmis: &Api<Vmi>, context: &Context) -> Result<()
     let vmi = instance(set, context.group);
     let name = vmi.name().to_owned();
     context.pending.made(set.uid(), &name);
-    match vmis.create(&made::params(), &vmi).await {
+    match vmis.create(&creating(), &vmi).await {
         Ok(_) => {
             context.tell(set, EventType::Normal, "SuccessfulCreate", format!("made instance {name}")).await;
             Ok(())

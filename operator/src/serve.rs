@@ -11,7 +11,7 @@ use hyper::server::conn::http1;
 use hyper::service::service_fn;
 use hyper::{Method, Request, Response, StatusCode};
 use hyper_util::rt::{TokioIo, TokioTimer};
-use tokio::net::TcpListener;
+use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::Semaphore;
 use tracing::debug;
 
@@ -34,8 +34,11 @@ pub async fn listen(at: SocketAddr) -> std::io::Result<TcpListener> {
     TcpListener::bind(at).await
 }
 
-/// Answers, for ever.
-pub async fn serve(listener: TcpListener, metrics: Arc<Metrics>) {
+/// Has each client served, some at a time, for ever.
+pub(crate) async fn clients<F>(listener: TcpListener, mut served: impl FnMut(TcpStream) -> F)
+where
+    F: Future<Output = ()> + Send + 'static,
+{
     let clients = Arc::new(Semaphore::new(MAX_CLIENTS));
     loop {
         let Ok(permit) = Arc::clone(&clients).acquire_owned().await else { return };
@@ -47,21 +50,30 @@ pub async fn serve(listener: TcpListener, metrics: Arc<Metrics>) {
                 continue;
             }
         };
-        let metrics = Arc::clone(&metrics);
+        let served = served(stream);
         tokio::spawn(async move {
-            let service = service_fn(move |request| {
-                let answer = answer(&request, &metrics);
-                async move { Ok::<_, Infallible>(answer) }
-            });
-            let connection = http1::Builder::new()
-                .timer(TokioTimer::new())
-                .header_read_timeout(HEADERS)
-                .serve_connection(TokioIo::new(stream), service);
-            // Of a client that is gone nothing is to be said.
-            let _ = tokio::time::timeout(LONGEST, connection).await;
+            served.await;
             drop(permit);
         });
     }
+}
+
+/// Answers, for ever.
+pub async fn serve(listener: TcpListener, metrics: Arc<Metrics>) {
+    clients(listener, |stream| connection(stream, Arc::clone(&metrics))).await;
+}
+
+async fn connection(stream: TcpStream, metrics: Arc<Metrics>) {
+    let service = service_fn(move |request| {
+        let answer = answer(&request, &metrics);
+        async move { Ok::<_, Infallible>(answer) }
+    });
+    let connection = http1::Builder::new()
+        .timer(TokioTimer::new())
+        .header_read_timeout(HEADERS)
+        .serve_connection(TokioIo::new(stream), service);
+    // Of a client that is gone nothing is to be said.
+    let _ = tokio::time::timeout(LONGEST, connection).await;
 }
 
 fn answer(request: &Request<Incoming>, metrics: &Metrics) -> Response<Full<Bytes>> {

@@ -21,8 +21,7 @@ use hyper_util::rt::{TokioIo, TokioTimer};
 use kube::runtime::reflector::Store;
 use kube::{Api, Client};
 use tokio::net::{TcpListener, TcpStream};
-use tokio::sync::Semaphore;
-use tokio::time::{sleep, timeout};
+use tokio::time::timeout;
 use tokio_rustls::TlsAcceptor;
 use tracing::{debug, info};
 
@@ -32,9 +31,8 @@ use crate::group::Group;
 use crate::metrics::Metrics;
 use crate::names::WEBHOOK_PATH;
 use crate::objects::{Meta as _, Preset};
+use crate::serve::clients;
 
-/// Clients that are served at a time; more of them wait.
-const MAX_CLIENTS: usize = 64;
 /// Longest question: an API server takes no longer object.
 const MAX_BODY: usize = 3 << 20;
 /// Time for the TLS handshake.
@@ -45,8 +43,6 @@ const HEADERS: Duration = Duration::from_secs(10);
 const REQUEST: Duration = Duration::from_secs(4);
 /// A connection is used for so long; a client comes again, and finds the certificate of that day.
 const LONGEST: Duration = Duration::from_secs(60);
-/// What is closed by the other side in a hurry ends no server.
-const PAUSE: Duration = Duration::from_millis(100);
 
 type Answer = Response<Full<Bytes>>;
 
@@ -75,26 +71,16 @@ pub async fn run(
 
 /// Answers, for ever.
 async fn serve(listener: TcpListener, certificate: Current, presets: Store<Preset>) {
-    let clients = Arc::new(Semaphore::new(MAX_CLIENTS));
-    loop {
-        let Ok(permit) = Arc::clone(&clients).acquire_owned().await else { return };
-        let stream = match listener.accept().await {
-            Ok((stream, _)) => stream,
-            Err(error) => {
-                debug!(error = %common::Chain(&error), "no connection");
-                sleep(PAUSE).await;
-                continue;
-            }
-        };
+    let served = |stream| {
         let (current, presets) = (certificate.borrow().clone(), presets.clone());
-        tokio::spawn(async move {
+        async move {
             // Without a certificate there is nothing to say to anybody.
             if let Some(current) = current {
                 connection(stream, TlsAcceptor::from(current), presets).await;
             }
-            drop(permit);
-        });
-    }
+        }
+    };
+    clients(listener, served).await;
 }
 
 async fn connection(stream: TcpStream, tls: TlsAcceptor, presets: Store<Preset>) {

@@ -2,7 +2,7 @@
 
 use std::fmt::Debug;
 
-use kube::api::{DeleteParams, Patch, PatchParams, Preconditions};
+use kube::api::{DeleteParams, Patch, PatchParams, PostParams, Preconditions};
 use kube::core::DynamicResourceScope;
 use kube::{Api, Resource};
 use serde::de::DeserializeOwned;
@@ -10,6 +10,7 @@ use serde_json::{Map, Value, json};
 
 use crate::context::{Context, Error};
 use crate::group::Group;
+use crate::names::OPERATOR;
 use crate::objects::{Kind, Meta as _, Object};
 
 /// Writes a status, if it is another one. Returns whether it was: the object's news lead to it again, and until then it cannot be changed.
@@ -90,6 +91,12 @@ pub(crate) fn text_of(error: &kube::Error) -> String {
         kube::Error::Api(status) => status.message.clone(),
         other => common::Chain(other).to_string(),
     }
+}
+
+/// How objects are made: as what the operator manages.
+#[must_use]
+pub(crate) fn creating() -> PostParams {
+    PostParams { field_manager: Some(OPERATOR.to_owned()), ..PostParams::default() }
 }
 
 /// Deletes this very object, within so many seconds if that is said. What depends on it goes in the background.

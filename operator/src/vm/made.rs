@@ -3,17 +3,14 @@
 use std::time::Duration;
 
 use kube::Api;
-use kube::api::PostParams;
 use kube::core::ObjectMeta;
-use serde_json::{Map, Value, json};
-use sha2::{Digest as _, Sha256};
+use serde_json::json;
 use uuid::Uuid;
 
 use super::spec::template;
 use crate::context::{Context, Error};
-use crate::names::OPERATOR;
-use crate::objects::{Json, Meta as _, Vm, Vmi};
-use crate::write::{is_stale, is_there, text_of};
+use crate::objects::{Json, Meta as _, Vm, Vmi, texts};
+use crate::write::{creating, is_stale, is_there, text_of};
 
 /// Annotation of an instance with the hash of the template that it was made of.
 pub(super) const TEMPLATE: &str = "virtlet.k8s/template";
@@ -39,8 +36,7 @@ pub(super) async fn make(vm: &Vm, context: &Context) -> Result<Made, Error> {
         return Ok(Made::Stale);
     }
     let vmis: Api<Vmi> = Api::namespaced_with(context.client.clone(), vm.namespace(), &context.group);
-    let params = PostParams { field_manager: Some(OPERATOR.to_owned()), ..PostParams::default() };
-    match vmis.create(&params, &instance(vm, context)).await {
+    match vmis.create(&creating(), &instance(vm, context)).await {
         Ok(_) => Ok(Made::Yes),
         Err(error) if is_there(&error) || is_stale(&error) => Ok(Made::Stale),
         Err(kube::Error::Api(status)) if (400..500).contains(&status.code) => {
@@ -52,23 +48,19 @@ pub(super) async fn make(vm: &Vm, context: &Context) -> Result<Made, Error> {
 
 fn instance(vm: &Vm, context: &Context) -> Vmi {
     let spec = vm.spec.value();
-    let template_metadata = &spec["template"]["metadata"];
-    let texts = |key: &str| {
-        let map: Option<Map<String, Value>> = template_metadata[key].as_object().cloned();
-        map.into_iter().flatten().filter_map(|(key, value)| Some((key, value.as_str()?.to_owned())))
-    };
     let mut instance = spec["template"]["spec"].clone();
     // What a guest knows itself by is the same in each run.
     let firmware = &mut instance["domain"]["firmware"];
     if firmware["uuid"].is_null() {
         firmware["uuid"] = json!(Uuid::new_v5(&Uuid::NAMESPACE_OID, vm.uid().as_bytes()).to_string());
     }
-    let made_of = (TEMPLATE.to_owned(), hash(&template(vm)));
+    let mut annotations = texts(&spec["template"], "annotations");
+    annotations.insert(TEMPLATE.to_owned(), hash(&template(vm)));
     let metadata = ObjectMeta {
         name: Some(vm.name().to_owned()),
         namespace: Some(vm.namespace().to_owned()),
-        labels: Some(texts("labels").collect()),
-        annotations: Some(texts("annotations").chain([made_of]).collect()),
+        labels: Some(texts(&spec["template"], "labels")),
+        annotations: Some(annotations),
         owner_references: Some(vec![vm.owner(context.group)]),
         ..ObjectMeta::default()
     };
@@ -77,5 +69,5 @@ fn instance(vm: &Vm, context: &Context) -> Vmi {
 
 /// Of a template.
 pub(super) fn hash(template: &Json) -> String {
-    Sha256::digest(template.text()).iter().take(8).map(|byte| format!("{byte:02x}")).collect()
+    kubevirt::hash(template.text(), 16)
 }

@@ -1,20 +1,18 @@
 //! The pod of an instance, and the Secret with its user-data.
 
 use k8s_openapi::api::core::v1::{PersistentVolumeClaim, Pod, Secret};
-use kube::api::PostParams;
 use kube::{Api, Resource};
-use kubevirt::{Document, Level, render_instance};
+use kubevirt::{Document, Level, cut, hash, render_instance};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
-use sha2::{Digest as _, Sha256};
 
 use super::decide::had_pod;
 use super::status::Failure;
 use crate::context::Context;
-use crate::names::{OPERATOR, VMI_UID};
+use crate::names::VMI_UID;
 use crate::objects::{InstanceKind, Kind as _, Meta as _, VmPod, Vmi};
-use crate::write::{is_there, text_of};
+use crate::write::{creating, is_there, text_of};
 
 /// Longest part of an instance's name in that of its pod.
 const MAX_NAME: usize = 50;
@@ -34,9 +32,7 @@ pub(super) enum MakeError {
 /// Name of an instance's pod. Of two instances with one name each has a pod of its own.
 #[must_use]
 pub(crate) fn pod_name(vmi: &Vmi) -> String {
-    let hash: String = Sha256::digest(vmi.uid()).iter().take(4).map(|byte| format!("{byte:02x}")).collect();
-    let name: String = vmi.name().chars().take(MAX_NAME).collect();
-    format!("{}-{hash}", name.trim_end_matches(['-', '.']))
+    format!("{}-{}", cut(vmi.name(), MAX_NAME), hash(vmi.uid(), 8))
 }
 
 /// Makes both, unless they are there already.
@@ -109,8 +105,7 @@ fn rendered(vmi: &Vmi, claims: &[Document], context: &Context) -> Result<Vec<Val
 
 /// The first label of a name, which may have several.
 fn host_name(name: &str) -> String {
-    let label: String = name.split('.').next().unwrap_or_default().chars().take(MAX_LABEL).collect();
-    label.trim_end_matches('-').to_owned()
+    cut(name.split('.').next().unwrap_or_default(), MAX_LABEL).to_owned()
 }
 
 async fn make_one<K>(object: Value, vmi: &Vmi, context: &Context) -> Result<(), MakeError>
@@ -126,8 +121,7 @@ where
         .map_err(|error| MakeError::Failed(Failure { reason: "InvalidSpec", message: format!("{kind}: {error}") }))?;
     let name = object.name().to_owned();
     let api: Api<K> = Api::namespaced(context.client.clone(), vmi.namespace());
-    let params = PostParams { field_manager: Some(OPERATOR.to_owned()), ..PostParams::default() };
-    let refused = match api.create(&params, &object).await {
+    let refused = match api.create(&creating(), &object).await {
         Ok(_) => return Ok(()),
         Err(error) => error,
     };
