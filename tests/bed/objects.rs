@@ -1,8 +1,10 @@
 //! Tier `objects`: what `virtlet-operator install` prints, before a real API server that judges KubeVirt's objects by it, and
-//! the operator that looks after them: on a real node, and in a storm.
+//! the operator that looks after them: on a real node, in a storm, and as an installation of the documents that is upgraded and away.
 
+mod autoscaling;
 mod node;
 mod refused;
+mod served;
 mod storm;
 
 use std::ffi::OsStr;
@@ -10,7 +12,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use anyhow::{Context as _, Result, ensure};
+use anyhow::{Result, ensure};
 use serde_json::{Value, json};
 use tests::case::{Bed, Case};
 use tests::cluster::Cluster;
@@ -45,7 +47,7 @@ const FIXTURES: [&str; 11] = [
 ];
 
 pub(crate) fn cases() -> impl Iterator<Item = Case> {
-    CASES.iter().chain(node::CASES).chain(storm::CASES).copied()
+    CASES.iter().chain(node::CASES).chain(served::CASES).chain(storm::CASES).copied()
 }
 
 const CASES: &[Case] = &[
@@ -89,11 +91,16 @@ impl<'a> World<'a> {
         finish(&mut command(self.bed.program("virtlet-operator"), words), TOOL_DEADLINE)
     }
 
-    /// Applies what `install` prints, and waits until it holds.
-    fn install(&self, words: &[&str]) -> Result<()> {
+    /// Applies what `install` prints.
+    fn apply(&self, words: &[&str]) -> Result<()> {
         let printed = self.operator(&[&["install"], words].concat())?;
         ensure!(printed.code == Some(0), "{}", printed.stderr);
-        self.kubectl(&["apply", "--server-side", "-f", &self.file(&printed.stdout)?])?;
+        self.kubectl(&["apply", "--server-side", "-f", &self.file(&printed.stdout)?]).map(drop)
+    }
+
+    /// [`World::apply`], and waits until it holds.
+    fn install(&self, words: &[&str]) -> Result<()> {
+        self.apply(words)?;
         for kind in KINDS {
             let name = format!("crd/{kind}.kubevirt.io");
             self.kubectl(&["wait", "--for=condition=Established", "--timeout=60s", &name])?;
@@ -382,28 +389,48 @@ fn installed(bed: &Bed) -> Result<()> {
     ensure!(!left.contains("virt"), "{left}");
     world.kubectl(&["delete", "clusterrole", "virtlet-view"])?;
 
-    // KubeVirt's own.
-    let theirs = json!({
-        "apiVersion": "apiextensions.k8s.io/v1", "kind": "CustomResourceDefinition",
-        "metadata": {"name": "virtualmachines.kubevirt.io", "labels": {"app.kubernetes.io/managed-by": "virt-operator"}},
-        "spec": {
-            "group": "kubevirt.io", "scope": "Namespaced",
-            "names": {"kind": "VirtualMachine", "plural": "virtualmachines", "shortNames": ["vm"]},
-            "versions": [{"name": "v1", "served": true, "storage": true, "schema": {"openAPIV3Schema": {"type": "object"}}}],
-        },
+    beside(&world)
+}
+
+/// KubeVirt's own definitions are there, by a text of ours.
+fn beside(world: &World<'_>) -> Result<()> {
+    let theirs = [("VirtualMachine", "vm"), ("VirtualMachineInstance", "vmi")].map(|(kind, short)| {
+        let plural = format!("{}s", kind.to_lowercase());
+        json!({
+            "apiVersion": "apiextensions.k8s.io/v1", "kind": "CustomResourceDefinition",
+            "metadata": {"name": format!("{plural}.kubevirt.io"), "labels": {"app.kubernetes.io/managed-by": "virt-operator"}},
+            "spec": {
+                "group": "kubevirt.io", "scope": "Namespaced",
+                "names": {"kind": kind, "plural": plural, "shortNames": [short, format!("{short}s")]},
+                "versions": [{"name": "v1", "served": true, "storage": true, "schema": {"openAPIV3Schema": {"type": "object"}}}],
+            },
+        })
     });
-    world.create(&theirs)?;
+    world.create(&json!({"apiVersion": "v1", "kind": "List", "items": theirs}))?;
     let told = world.operator(&["install"])?;
     let wanted = "`virtualmachines.kubevirt.io` of `virt-operator`";
     ensure!(told.code == Some(1) && told.stdout.is_empty() && told.stderr.contains(wanted), "{}", told.stderr);
-    // Beside it, under the other group, and by names that mean ours.
-    let printed =
-        world.operator(&["install", "--group", "virtlet.k8s", "--without", "operator", "--namespace", "default"])?;
-    world.kubectl(&["apply", "--server-side", "-f", &world.file(&printed.stdout)?])?;
-    world.kubectl(&["wait", "--for=condition=Established", "--timeout=60s", "crd/virtualmachines.virtlet.k8s"])?;
-    let beside =
-        world.cluster.get("/apis/apiextensions.k8s.io/v1/customresourcedefinitions/virtualmachines.virtlet.k8s")?;
-    let names = beside.pointer("/status/acceptedNames/shortNames").context("no short names")?;
-    ensure!(names.as_array().is_some_and(|names| names.contains(&json!("vvm"))), "{names}");
+    // Beside them, under the other group, and by names that mean ours.
+    world.apply(&["--group", "virtlet.k8s", "--without", "operator", "--namespace", "default"])?;
+    let all = ["virtualmachines", "virtualmachineinstances"]
+        .map(|plural| [format!("crd/{plural}.kubevirt.io"), format!("crd/{plural}.virtlet.k8s")])
+        .concat();
+    let words = ["wait", "--for=condition=Established", "--timeout=60s"].into_iter();
+    world.kubectl(&words.chain(all.iter().map(String::as_str)).collect::<Vec<_>>())?;
+    let mut ours = machine("ours", "v1");
+    ours["apiVersion"] = "virtlet.k8s/v1".into();
+    let both = json!({"apiVersion": "v1", "kind": "List", "items": [machine("theirs", "v1"), ours]});
+    let file = world.file(&both.to_string())?;
+    wait_for("objects of both groups", NEWS_DEADLINE, || {
+        Ok((world.tried(&["apply", "-f", &file])?.code == Some(0)).then_some(()))
+    })?;
+    for (name, wanted) in [
+        ("vvm", "virtualmachine.virtlet.k8s/ours\n"),
+        ("vm.virtlet.k8s", "virtualmachine.virtlet.k8s/ours\n"),
+        ("vm.kubevirt.io", "virtualmachine.kubevirt.io/theirs\n"),
+    ] {
+        let told = world.kubectl(&["get", name, "-o", "name"])?;
+        ensure!(told == wanted, "{name} is {told}");
+    }
     Ok(())
 }

@@ -24,6 +24,8 @@ const READY_DEADLINE: Duration = Duration::from_secs(90);
 const CALL_DEADLINE: Duration = Duration::from_secs(30);
 const ADMIN: &str = "admin-token";
 const NODE: &str = "node-token";
+/// Verbs that change objects, as the server counts them.
+const WRITES: [&str; 6] = ["POST", "PUT", "PATCH", "APPLY", "DELETE", "DELETECOLLECTION"];
 
 /// The fixture.
 #[derive(Debug)]
@@ -188,6 +190,22 @@ impl Cluster {
     /// The server's refusal.
     pub fn text(&self, path: &str) -> Result<String> {
         self.call(async |client| Ok(client.request_text(Request::get(path).body(Vec::new())?).await?))
+    }
+
+    /// How often somebody has written objects of a group, by the server's own count.
+    ///
+    /// # Errors
+    /// When the server does not say.
+    pub fn writes(&self, group: &str) -> Result<u64> {
+        let text = self.text("/metrics")?;
+        let group = format!("group=\"{group}\"");
+        let counted = text.lines().filter(|line| {
+            line.starts_with("apiserver_request_total{")
+                && line.contains(&group)
+                && WRITES.iter().any(|verb| line.contains(&format!("verb=\"{verb}\"")))
+        });
+        #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "counts, written as floats")]
+        Ok(counted.filter_map(|line| line.rsplit(' ').next()?.parse::<f64>().ok()).sum::<f64>() as u64)
     }
 
     fn ask(&self, request: Request<Vec<u8>>) -> Result<Value> {

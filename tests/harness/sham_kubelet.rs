@@ -7,8 +7,11 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use anyhow::{Context as _, Result, ensure};
-use k8s_openapi::api::core::v1::Pod;
-use kube::api::{DeleteParams, ListParams, Patch, PatchParams};
+use k8s_openapi::api::coordination::v1::Lease;
+use k8s_openapi::api::core::v1::{Node, Pod};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::MicroTime;
+use k8s_openapi::jiff::Timestamp;
+use kube::api::{DeleteParams, ListParams, Patch, PatchParams, PostParams};
 use kube::{Api, Client, ResourceExt as _};
 use serde_json::{Value, json};
 use tokio::runtime::Runtime;
@@ -21,6 +24,10 @@ use crate::dice::Dice;
 const ROUND: Duration = Duration::from_millis(150);
 /// Label of an instance's name.
 const INSTANCE: &str = "virtlet.k8s/vmi";
+/// The node of all pods.
+const NODE: &str = "node1";
+/// Rounds between two signs of its life, of which Kubernetes wants one in 40 s.
+const BEAT: usize = 20;
 
 /// The kubelets, until this is dropped.
 #[derive(Debug)]
@@ -72,8 +79,11 @@ impl ShamKubelet {
 
 async fn work(client: Client, dice: Dice, mood: Arc<Mutex<Mood>>, wrong: Arc<Mutex<Option<String>>>) {
     let mut rounds = tokio::time::interval(ROUND);
-    loop {
+    for round in 0_usize.. {
         rounds.tick().await;
+        if round % BEAT == 0 {
+            let _ = alive(&client).await;
+        }
         let now = *mood.lock().unwrap_or_else(PoisonError::into_inner);
         // Of one that is gone meanwhile nothing is to be done, and what fails is done in the next round.
         if let Ok(pods) = Api::<Pod>::all(client.clone()).list(&ListParams::default()).await {
@@ -85,6 +95,22 @@ async fn work(client: Client, dice: Dice, mood: Arc<Mutex<Mood>>, wrong: Arc<Mut
             }
         }
     }
+}
+
+/// Has the node be there, ready and nobody's to schedule to. Without it Kubernetes would take its pods away after a minute.
+async fn alive(client: &Client) -> Result<()> {
+    let node: Node = serde_json::from_value(json!({
+        "metadata": {"name": NODE}, "spec": {"unschedulable": true}, "status": {"conditions": [{"type": "Ready", "status": "True"}]},
+    }))?;
+    // It is there but for the first time.
+    let _ = Api::all(client.clone()).create(&PostParams::default(), &node).await;
+    let lease = json!({
+        "apiVersion": "coordination.k8s.io/v1", "kind": "Lease", "metadata": {"name": NODE},
+        "spec": {"holderIdentity": NODE, "leaseDurationSeconds": 40, "renewTime": MicroTime(Timestamp::now())},
+    });
+    let leases: Api<Lease> = Api::namespaced(client.clone(), "kube-node-lease");
+    leases.patch(NODE, &PatchParams::apply("bed").force(), &Patch::Apply(lease)).await?;
+    Ok(())
 }
 
 /// Of each instance's name, whichever instance has it.
@@ -146,7 +172,7 @@ fn is_over(pod: &Pod) -> bool {
 async fn bind(client: &Client, pod: &Pod) -> Result<()> {
     let (namespace, name) = (pod.namespace().context("no namespace")?, pod.name_any());
     let binding = json!({
-        "apiVersion": "v1", "kind": "Binding", "metadata": {"name": name}, "target": {"apiVersion": "v1", "kind": "Node", "name": "node1"},
+        "apiVersion": "v1", "kind": "Binding", "metadata": {"name": name}, "target": {"apiVersion": "v1", "kind": "Node", "name": NODE},
     });
     let request = tonic::codegen::http::Request::post(format!("/api/v1/namespaces/{namespace}/pods/{name}/binding"))
         .header("content-type", "application/json")

@@ -28,6 +28,7 @@ use super::report::{Pair, Row};
 const OBJECTS: usize = 10_000;
 const AT_A_TIME: usize = 16;
 const ROUNDS: usize = 3;
+const GROUP: &str = "kubevirt.io";
 const PATH: &str = "/apis/kubevirt.io/v1/namespaces/default/virtualmachineinstances";
 const CRDS: &str = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions";
 const METRICS: &str = "127.0.0.1:18090";
@@ -48,14 +49,14 @@ pub(super) fn rows(bed: &Bed, _: &mut Node) -> Result<Vec<Row>> {
     wait_for("API of instances", SYNC_DEADLINE, || Ok(cluster.get(PATH).ok()))?;
     tokio::runtime::Runtime::new()?.block_on(fill(&cluster))?;
     settle(bed, &cluster)?;
-    let before = writes(&cluster)?;
+    let before = cluster.writes(GROUP)?;
     let (mut memory, mut times) = (Vec::new(), Vec::new());
     for _ in 0..ROUNDS {
         let [ours, bare] = [operator(bed, &cluster)?, bare(bed, &cluster)?];
         memory.push(Pair { ours: ours.0, baseline: bare.0 });
         times.push(Pair { ours: ours.1, baseline: bare.1 });
     }
-    let after = writes(&cluster)?;
+    let after = cluster.writes(GROUP)?;
     ensure!(before == after, "the operator wrote {} times with nothing to do", after - before);
     let row = |name, unit, target, pairs| Row { name, unit, target: Some(target), pairs };
     Ok(vec![
@@ -225,18 +226,6 @@ fn looked_at() -> Result<usize> {
     stream.read_to_string(&mut text)?;
     let counts = text.lines().filter(|line| line.starts_with("virtlet_operator_reconciles_total{"));
     Ok(counts.filter_map(|line| line.rsplit(' ').next()?.parse::<usize>().ok()).sum())
-}
-
-/// How often somebody wrote objects of the group, by the API server's count.
-fn writes(cluster: &Cluster) -> Result<u64> {
-    let text = cluster.text("/metrics")?;
-    let counted = text.lines().filter(|line| {
-        line.starts_with("apiserver_request_total{")
-            && line.contains("group=\"kubevirt.io\"")
-            && ["POST", "PUT", "PATCH", "APPLY", "DELETE"].iter().any(|verb| line.contains(&format!("verb=\"{verb}\"")))
-    });
-    #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "counts, written as floats")]
-    Ok(counted.filter_map(|line| line.rsplit(' ').next()?.parse::<f64>().ok()).sum::<f64>() as u64)
 }
 
 fn rss(pid: u32) -> Result<f64> {

@@ -1,5 +1,5 @@
 //! KubeVirt's objects on a real node: a VirtualMachine that kubectl applies boots, is powered off, started, stopped and deleted by kubectl
-//! alone, while everything that looks after it is killed in turn.
+//! alone, while everything that looks after it is killed in turn; and a set of them that an autoscaler has grown.
 
 use std::net::IpAddr;
 use std::time::Duration;
@@ -13,10 +13,11 @@ use tests::daemon::Daemon;
 use tests::http;
 use tests::image_server::Fault;
 use tests::kubelet::Kubelet;
+use tests::metrics_server::MetricsServer;
 use tests::node::BOOT_DEADLINE;
 use tests::wait::wait_for;
 
-use super::World;
+use super::{World, autoscaling};
 use crate::kubelet::whole::{self, STEP_DEADLINE, is_empty};
 
 /// A whole Kubernetes starts, and guests boot five times.
@@ -64,6 +65,9 @@ fn run(bed: &Bed) -> Result<()> {
     // Another strategy stops it; a request starts it, and with that one it stays off once it is powered off.
     plane.kubectl(&["patch", "vm", "db", "--type=merge", "-p", r#"{"spec":{"runStrategy":"Halted"}}"#])?;
     stopped(plane, &mut operator)?;
+    // What it takes until there are figures of a set passes while this one runs a last time.
+    let mut metrics = MetricsServer::start(bed, &world.cluster)?;
+    autoscaling::begin(plane, &instance(&image))?;
     plane.kubectl(&["patch", "vm", "db", "--type=merge", "-p", r#"{"spec":{"runStrategy":"Manual"}}"#])?;
     plane.kubectl(&["annotate", "vm", "db", r#"virtlet.k8s/power-request={"id":"1","action":"Start"}"#])?;
     let third = running(plane, &mut operator, &second)?;
@@ -76,32 +80,35 @@ fn run(bed: &Bed) -> Result<()> {
     })?;
     ensure!(at(plane, "vmi", ".metadata.uid")? == third, "another run");
     ensure!(at(plane, "vm", ".status.printableStatus")? == "Stopped", "it is not stopped");
+    autoscaling::grown(plane, &mut operator)?;
+    metrics.still_runs()?;
 
+    autoscaling::end(plane)?;
     plane.kubectl(&["delete", "vm", "db", "--wait=false"])?;
     wait_for("end of all", STEP_DEADLINE, || {
         operator.still_runs()?;
-        let left = plane.kubectl(&["get", "vm,vmi,secrets", "-o", "name"])?;
+        let left = plane.kubectl(&["get", "vm,vmi,vmirs,secrets", "-o", "name"])?;
         Ok((left.is_empty() && is_empty(plane)?).then_some(()))
     })
 }
 
 fn vm(image: &str) -> Value {
+    let mut spec = instance(image);
+    spec["domain"]["cpu"] = json!({"cores": 1, "threads": 2});
+    spec["domain"]["firmware"] = json!({"serial": "serial-1"});
     json!({
         "apiVersion": "kubevirt.io/v1", "kind": "VirtualMachine", "metadata": {"name": "db"},
-        "spec": {
-            "runStrategy": "Always",
-            "template": {
-                "metadata": {"labels": {"app": "db"}},
-                "spec": {
-                    "domain": {
-                        "cpu": {"cores": 1, "threads": 2}, "memory": {"guest": "160Mi"}, "firmware": {"serial": "serial-1"},
-                        "devices": {"disks": [{"name": "root", "disk": {"bus": "virtio"}}]},
-                    },
-                    "terminationGracePeriodSeconds": 10,
-                    "volumes": [{"name": "root", "containerDisk": {"image": image, "imagePullPolicy": "IfNotPresent"}}],
-                },
-            },
+        "spec": {"runStrategy": "Always", "template": {"metadata": {"labels": {"app": "db"}}, "spec": spec}},
+    })
+}
+
+fn instance(image: &str) -> Value {
+    json!({
+        "domain": {
+            "memory": {"guest": "160Mi"}, "devices": {"disks": [{"name": "root", "disk": {"bus": "virtio"}}]},
         },
+        "terminationGracePeriodSeconds": 10,
+        "volumes": [{"name": "root", "containerDisk": {"image": image, "imagePullPolicy": "IfNotPresent"}}],
     })
 }
 
