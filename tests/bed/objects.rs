@@ -12,7 +12,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use anyhow::{Result, ensure};
+use anyhow::{Context as _, Result, ensure};
 use serde_json::{Value, json};
 use tests::case::{Bed, Case};
 use tests::cluster::Cluster;
@@ -402,7 +402,10 @@ fn beside(world: &World<'_>) -> Result<()> {
             "spec": {
                 "group": "kubevirt.io", "scope": "Namespaced",
                 "names": {"kind": kind, "plural": plural, "shortNames": [short, format!("{short}s")]},
-                "versions": [{"name": "v1", "served": true, "storage": true, "schema": {"openAPIV3Schema": {"type": "object"}}}],
+                "versions": [{
+                    "name": "v1", "served": true, "storage": true,
+                    "schema": {"openAPIV3Schema": {"type": "object", "x-kubernetes-preserve-unknown-fields": true}},
+                }],
             },
         })
     });
@@ -421,9 +424,13 @@ fn beside(world: &World<'_>) -> Result<()> {
     ours["apiVersion"] = "virtlet.k8s/v1".into();
     let both = json!({"apiVersion": "v1", "kind": "List", "items": [machine("theirs", "v1"), ours]});
     let file = world.file(&both.to_string())?;
-    wait_for("objects of both groups", NEWS_DEADLINE, || {
-        Ok((world.tried(&["apply", "-f", &file])?.code == Some(0)).then_some(()))
-    })?;
+    let mut last = String::new();
+    let made = wait_for("objects of both groups", NEWS_DEADLINE, || {
+        let told = world.tried(&["apply", "-f", &file])?;
+        last = told.stderr;
+        Ok((told.code == Some(0)).then_some(()))
+    });
+    made.with_context(|| format!("the last answer: {last}"))?;
     for (name, wanted) in [
         ("vvm", "virtualmachine.virtlet.k8s/ours\n"),
         ("vm.virtlet.k8s", "virtualmachine.virtlet.k8s/ours\n"),
