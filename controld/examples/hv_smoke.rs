@@ -15,7 +15,7 @@ use std::time::Duration;
 
 use anyhow::{Context as _, bail, ensure};
 use controld::hypervisor::{Beginning, DomainPhase, HvEvent, Hypervisor};
-use controld::model::domain::{self, DomainSpec, WrapperEnv};
+use controld::model::domain::{self, DomainSpec, NicPlace, WrapperEnv};
 use proto::tap::{QemuUser, Token};
 use tokio::sync::broadcast;
 use tokio_util::sync::CancellationToken;
@@ -102,6 +102,7 @@ fn spec(dir: &Path, emulator: PathBuf, user: QemuUser) -> anyhow::Result<DomainS
                 overlay: root,
                 images: vec![Layer { path: base, format: "qcow2".into() }],
                 persistent: None,
+                volume: None,
             },
             huge_page: None,
             smbios: Some(Uuid::new_v4()),
@@ -116,7 +117,7 @@ fn spec(dir: &Path, emulator: PathBuf, user: QemuUser) -> anyhow::Result<DomainS
             handoff: dir.join("handoff.sock"),
             token: Token::from_random(*Uuid::new_v4().as_bytes()),
             emulator: "/usr/bin/qemu-system-x86_64".into(),
-            nic_slots: vec![0x10],
+            nics: vec![NicPlace::at(0x10)],
             deadline: Duration::from_secs(1),
         },
         seed: None,

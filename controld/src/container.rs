@@ -13,6 +13,7 @@ mod parts;
 mod qemu;
 mod reboots;
 mod resources;
+mod slots;
 mod start;
 mod uses;
 
@@ -29,7 +30,7 @@ use uuid::Uuid;
 use vmspec::annotations::PodAnnotations;
 use vmspec::draft::{self, Draft};
 use vmspec::error::{Error, Kind, Result};
-use vmspec::plan::{Firmware, Layer, RootDisk, RootLifetime};
+use vmspec::plan::{Firmware, Layer, RootDisk, RootLifetime, VolumeDisk};
 use vmspec::seed::Wishes;
 use vmspec::settings::Handler;
 use vmspec::{Accelerator, ContainerConfig, ContainerId, MachineId, Offer, Resources};
@@ -39,9 +40,10 @@ use self::admission::Admission;
 pub use self::reboots::Reboots;
 use self::resources::usage;
 pub use self::resources::usage::{Details, Filesystem, Usage};
+use self::slots::Slots;
 pub use self::uses::Uses;
 use crate::devices;
-use crate::disks::{block_devices, emptydir, flexvolume, growth, host_disks, image_volumes, persistent};
+use crate::disks::{block_devices, emptydir, flexvolume, growth, host_disks, image_volumes, persistent, volume_disks};
 use crate::files::look;
 use crate::guest::agents::{self, Output};
 use crate::guest::screen::Screen;
@@ -127,6 +129,9 @@ impl Containers {
             node: &self.uses.config.machine,
         })?;
         let passed = devices::agree(sandbox.net.as_ref(), &found, draft.memory(), &handler)?;
+        if let Some(net) = &sandbox.net {
+            Slots::of(net, passed.devices.len(), &draft.hardware().described)?;
+        }
         self.check_seed(&sandbox, &create.config, &annotations, &handler, &draft).await?;
         if let Some(share) = draft.share().cloned() {
             let uses = self.uses.clone();
@@ -170,11 +175,8 @@ impl Containers {
         let (asked, machine_type) = (draft::hardware::machine_type(&handler, &annotations), &draft.hardware().machine);
         self.uses.volumes.note_machine_type(&folder, &asked, machine_type).await.map_err(no_disk)?;
         // A volume has a life of its own.
-        let lifetime = if draft.persistent_root().is_some() {
-            RootLifetime::Pod
-        } else {
-            handler.defaults.root_lifetime(&annotations)
-        };
+        let lifetime =
+            if draft.has_lasting_root() { RootLifetime::Pod } else { handler.defaults.root_lifetime(&annotations) };
         let base = match lifetime {
             RootLifetime::Pod => self.uses.volumes.base(&folder, wanted).await,
             RootLifetime::Container => wanted,
@@ -192,6 +194,10 @@ impl Containers {
         images.extend(self.uses.images.below(&image_id)?);
         let of_volumes = image_volumes::keep(&self.uses.images, draft.images(), &of_volumes, folder.name()).await?;
         let qemu = self.uses.qemu_user().await?;
+        let place = volume_disks::Place { volumes: &self.uses.volumes, folder: &folder, qemu };
+        let in_volumes = volume_disks::make(draft.of_volumes(), place).await?;
+        let (volume, lower) = volume_disks::make_root(draft.volume_root(), &folder).await?.unzip();
+        let lower = lower.flatten();
         let root_size = annotations.root_volume_size.unwrap_or(0);
         let persistent = match draft.persistent_root().cloned() {
             Some(wanted) => {
@@ -202,11 +208,19 @@ impl Containers {
             }
             None => None,
         };
-        let root = match persistent {
-            Some(_) => None,
-            None => {
+        if volume.is_some() {
+            self.uses.volumes.note_base(&folder, &base).await.map_err(no_disk)?;
+        }
+        let root = match (&persistent, &volume) {
+            (None, None) => {
                 Some(self.uses.volumes.ensure_root(&folder, &base, root_size, lifetime, qemu).await.map_err(no_disk)?)
             }
+            (None, Some(VolumeDisk::Overlay(_))) => {
+                let lower = lower.as_ref().unwrap_or(&base);
+                let layer = self.uses.volumes.ensure_root(&folder, lower, 0, RootLifetime::Container, qemu).await;
+                Some(layer.map_err(no_disk)?)
+            }
+            (Some(_), _) | (None, Some(VolumeDisk::File(_))) => None,
         };
         let made = async {
             for other in &replaced {
@@ -218,14 +232,14 @@ impl Containers {
                 ready
                     .map_err(|cause| Error::because(Kind::Internal, "UEFI's variables cannot be made ready", cause))?;
             }
-            let disk = RootDisk { overlay: folder.overlay(), images, persistent };
+            let disk = RootDisk { overlay: folder.overlay(), images, persistent, volume };
             let container = Container {
                 version: CONTAINER_VERSION,
                 id,
                 sandbox: sandbox.id.clone(),
                 image_id: base.image_id.clone(),
                 image_handler: image.handler.clone(),
-                machine: draft.finish(&create.config.name, disk, [disks, of_volumes], passed),
+                machine: draft.finish(&create.config.name, disk, [disks, of_volumes, in_volumes], passed),
                 config: ContainerConfig { process: found.config.process, ..create.config },
                 machine_annotations: create.annotations,
                 state: ContainerState::Created,
@@ -471,7 +485,7 @@ impl Containers {
         let (sandbox, config, annotations) = (sandbox.clone(), config.clone(), annotations.clone());
         let (handler, share, disks) = (handler.clone(), draft.share().cloned(), draft.guest_disks());
         // Which one is seen at the start.
-        let instance = draft.persistent_root().map(|_| Uuid::nil());
+        let instance = draft.has_lasting_root().then(Uuid::nil);
         look(move || {
             let wishes = Wishes {
                 sandbox: &sandbox.config,

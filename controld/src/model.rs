@@ -24,8 +24,9 @@ pub const SANDBOX_VERSION: u32 = 1;
 /// was no plan of the machine, but some of its fields. Up to version 3 no plan had a share: an earlier release would start such a machine
 /// without its volumes. Up to version 4 none had disks beside the root disk. Up to version 5 no root disk was a volume, and nothing was
 /// passed through: an earlier release would start such a machine from a fresh disk, or without its devices. Up to version 6 no disk was an
-/// image, or of a flexvolume. Up to version 7 no mount had options: an earlier release would have the guest mount a volume without them.
-pub const CONTAINER_VERSION: u32 = 8;
+/// image, or of a flexvolume. Up to version 7 no mount had options: an earlier release would have the guest mount a volume without them. Up to
+/// version 8 no disk was in a volume that kubelet mounts: an earlier release would boot from a fresh disk.
+pub const CONTAINER_VERSION: u32 = 9;
 
 /// A pod sandbox: a network, and a place for one machine at a time.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]

@@ -306,6 +306,7 @@ fn attach_of(id: &PodId, config: &SandboxConfig, annotations: &PodAnnotations, h
         // The guest's are not the network's.
         sysctls: config.sysctls.clone().into_iter().filter(|(name, _)| is_of_the_network(name)).collect(),
         cgroup: config.cgroup_parent.clone(),
+        dhcp: described.dhcp.clone(),
         ..Attach::new(id.clone())
     }
 }

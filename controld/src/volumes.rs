@@ -8,6 +8,7 @@
 mod error;
 mod files;
 mod machine;
+mod overlay;
 mod owner;
 mod root;
 mod uefi;

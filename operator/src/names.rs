@@ -25,3 +25,5 @@ pub const WEBHOOK_PATH: &str = "/presets";
 pub const TLS_SECRET: &str = "virtlet-operator-tls";
 /// What names of Secrets end with that the operator makes beside pods.
 pub const USER_DATA_SUFFIX: &str = "-ci";
+/// Why an instance has no pod that names a claim which is not there.
+pub const NO_CLAIM: &str = "PvcNotFound";

@@ -43,11 +43,11 @@ pub use client::{Client, ClientError};
 pub use codec::{CodecError, decode_reply, decode_request, encode_reply, encode_request};
 pub use ident::{IdentError, IfName, MacAddr, NetnsName, OwnerId, PciAddress, PodId, Token};
 pub use message::{
-    Arm, Attach, Bandwidth, CheckReport, CollectReport, DataPath, DataPathError, Dns, ErrorBody, ErrorCode, Forget,
-    Handoff, HandoffNic, HandoffReply, HandoffRequest, HandoffTap, HandoffVfio, Hello, HostPort, List, NetworkAsk, Nic,
-    NicKind, NicStats, PfSummary, PodDetail, PodNet, PodPage, PodPhase, PodStats, PodSummary, PortProtocol, ProcessId,
-    QemuUser, Reply, Request, Route, ServerStatus, StatsPage, Tap, Versioned, VfClaim, VfDetail, VfHolder, VfPage,
-    VfRequest, VfStep, VfSummary, Vfio,
+    Arm, Attach, Bandwidth, CheckReport, CollectReport, DataPath, DataPathError, DhcpOptions, Dns, ErrorBody,
+    ErrorCode, Forget, Handoff, HandoffNic, HandoffReply, HandoffRequest, HandoffTap, HandoffVfio, Hello, HostPort,
+    List, NetworkAsk, Nic, NicKind, NicStats, PfSummary, PodDetail, PodNet, PodPage, PodPhase, PodStats, PodSummary,
+    PortProtocol, ProcessId, QemuUser, Reply, Request, Route, ServerStatus, StatsPage, Tap, Versioned, VfClaim,
+    VfDetail, VfHolder, VfPage, VfRequest, VfStep, VfSummary, Vfio,
 };
 pub use wire::{Packet, WireError, recv, send, try_recv_short};
 

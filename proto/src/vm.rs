@@ -14,7 +14,7 @@ use serde::{Deserialize, Serialize};
 
 pub use self::clock::{Clock, RtcTimer, SimpleTimer, TickTimer, Timers, Timezone, Utc};
 pub use self::devices::{Devices, Input, PanicDevice, Video, Watchdog, WatchdogAction};
-pub use self::disks::{BlockSize, CustomBlockSize, DEVICE_DIR, Disk, DiskKind, DiskSource, IMAGE_DIR};
+pub use self::disks::{BlockSize, CustomBlockSize, DEVICE_DIR, Disk, DiskKind, DiskSource, IMAGE_DIR, VOLUME_DIR};
 pub use self::features::{Apic, Direct, Features, HyperV, Kvm, Spinlocks, State, TlbFlush, VendorId};
 pub use self::nics::{DhcpOptions, Nic, PrivateOption};
 

@@ -25,7 +25,7 @@ use std::future::pending;
 use std::path::Path;
 use std::time::Duration;
 
-use proto::tap::{Dns, IfName, Nic};
+use proto::tap::{DhcpOptions, Dns, IfName, Nic};
 use tokio::time::{MissedTickBehavior, interval};
 use tokio_util::sync::CancellationToken;
 
@@ -159,6 +159,15 @@ impl Servers {
         let ra = ra::Server::new(nic, dns).map(|server| server.knowing(neighbours));
         let any = arp.is_some() || dhcp4.is_some() || dhcp6.is_some() || ra.is_some();
         any.then(|| Self { name: nic.name.clone(), arp, dhcp4, dhcp6, ra })
+    }
+
+    /// The same, whose DHCP tells these, too.
+    pub(crate) fn telling(self, options: Option<&DhcpOptions>) -> Self {
+        let dhcp4 = match options {
+            Some(options) => self.dhcp4.map(|server| server.telling(options)),
+            None => self.dhcp4,
+        };
+        Self { dhcp4, ..self }
     }
 
     /// The socket on the CNI's link in the namespace `netns`, if the servers need one.

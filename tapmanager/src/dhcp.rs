@@ -15,7 +15,7 @@ mod request;
 use std::net::Ipv4Addr;
 
 use dhcproto::v4::MessageType;
-use proto::tap::MacAddr;
+use proto::tap::{DhcpOptions, MacAddr};
 
 pub(crate) use lease::Lease;
 
@@ -42,6 +42,11 @@ impl Server {
     /// A server of this lease and nothing else.
     pub(crate) fn new(lease: Lease) -> Self {
         Self { lease, declined: false }
+    }
+
+    /// The same, which tells these options, too.
+    pub(crate) fn telling(self, options: &DhcpOptions) -> Self {
+        Self { lease: self.lease.telling(options), ..self }
     }
 
     /// Takes an Ethernet frame of the guest; the answer is one to the guest, if it is to have any.

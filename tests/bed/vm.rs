@@ -2,6 +2,7 @@
 
 mod annotations;
 mod api_sources;
+mod claims;
 mod cloud;
 mod console;
 mod disks;
@@ -39,6 +40,7 @@ const TABLES: &[&[Case]] = &[
     handlers::CASES,
     host_devices::CASES,
     image_volumes::CASES,
+    claims::CASES,
     cloud::CASES,
     console::CASES,
     disks::CASES,

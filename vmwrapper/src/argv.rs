@@ -11,7 +11,7 @@ use std::os::fd::{AsRawFd, OwnedFd};
 
 use proto::tap::MacAddr;
 
-use crate::env::{PciBus, PciSlot};
+use crate::env::{PciBus, Place};
 
 /// Id of the object that all devices share.
 const IOMMUFD: &str = "vwiommu";
@@ -38,7 +38,7 @@ pub(crate) enum Nic {
 #[derive(Debug)]
 pub(crate) struct Vfio {
     /// Where on the bus it goes.
-    pub(crate) slot: PciSlot,
+    pub(crate) place: Place,
     /// Of its device.
     pub(crate) device: OwnedFd,
 }
@@ -51,7 +51,7 @@ pub(crate) struct Tap {
     /// What the guest is told of the link.
     pub(crate) mtu: u32,
     /// Where on the bus it goes.
-    pub(crate) slot: PciSlot,
+    pub(crate) place: Place,
     /// At least one.
     pub(crate) queues: Vec<OwnedFd>,
     /// Of `/dev/vhost-net`: none, or one for each queue, whose frames the kernel moves then.
@@ -80,11 +80,9 @@ fn object(iommufd: &OwnedFd) -> String {
     format!(r#"{{"qom-type":"iommufd","id":"{IOMMUFD}","fd":"{}"}}"#, iommufd.as_raw_fd())
 }
 
-fn passed_through(index: usize, Vfio { slot, device }: &Vfio, bus: PciBus) -> String {
-    let fd = device.as_raw_fd();
-    format!(
-        r#"{{"driver":"vfio-pci","fd":"{fd}","iommufd":"{IOMMUFD}","id":"vwnet{index}","bus":"{bus}","addr":"{slot}"}}"#
-    )
+fn passed_through(index: usize, Vfio { place, device }: &Vfio, bus: PciBus) -> String {
+    let (fd, placed) = (device.as_raw_fd(), placed(place, bus));
+    format!(r#"{{"driver":"vfio-pci","fd":"{fd}","iommufd":"{IOMMUFD}","id":"vwnet{index}",{placed}}}"#)
 }
 
 fn netdev(index: usize, tap: &Tap) -> String {
@@ -106,15 +104,23 @@ fn descriptors(key: &str, fds: &[OwnedFd]) -> String {
 
 fn virtio(index: usize, tap: &Tap, bus: PciBus) -> String {
     // No value needs escaping: numbers, and a MAC address as we print it.
-    let Tap { mac, mtu, slot, queues, .. } = tap;
+    let Tap { mac, mtu, place, queues, .. } = tap;
+    let placed = placed(place, bus);
     let queues = match queues.len() {
         1 => String::new(),
         // An MSI-X vector for each direction of each queue, one for the control queue and one for configuration.
         n => format!(r#","mq":true,"vectors":{}"#, 2 * n + 2),
     };
     format!(
-        r#"{{"driver":"virtio-net-pci","netdev":"vw{index}","id":"vwnet{index}","mac":"{mac}","host_mtu":{mtu}{queues},"bus":"{bus}","addr":"{slot}"}}"#
+        r#"{{"driver":"virtio-net-pci","netdev":"vw{index}","id":"vwnet{index}","mac":"{mac}","host_mtu":{mtu}{queues},{placed}}}"#
     )
+}
+
+/// Where a device goes, as QEMU's properties.
+fn placed(Place { slot, boot, acpi_index }: &Place, bus: PciBus) -> String {
+    let boot = boot.map(|order| format!(r#","bootindex":{order}"#)).unwrap_or_default();
+    let index = acpi_index.map(|index| format!(r#","acpi-index":{index}"#)).unwrap_or_default();
+    format!(r#""bus":"{bus}","addr":"{slot}"{boot}{index}"#)
 }
 
 // === impl Nics ===

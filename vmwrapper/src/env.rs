@@ -41,8 +41,8 @@ pub(crate) struct Pod {
     /// The real QEMU; absolute.
     pub(crate) emulator: PathBuf,
     /// Where the pod's NICs go, in their order; at least one, none twice.
-    pub(crate) slots: Vec<PciSlot>,
-    /// The bus that these are slots of.
+    pub(crate) places: Vec<Place>,
+    /// The bus that they are on.
     pub(crate) bus: PciBus,
     /// How long the hand-off may take.
     pub(crate) deadline: Duration,
@@ -58,6 +58,16 @@ pub(crate) enum PciBus {
     Pcie,
     /// Of i440fx.
     Pci,
+}
+
+/// Where a NIC goes, and what its guest is told of that.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Place {
+    pub(crate) slot: PciSlot,
+    /// Its place among what the firmware tries.
+    pub(crate) boot: Option<u16>,
+    /// Its number in ACPI.
+    pub(crate) acpi_index: Option<u16>,
 }
 
 /// A slot of the bus that `controld` leaves free for this program's NICs.
@@ -93,7 +103,7 @@ pub(crate) fn parse(environment: impl IntoIterator<Item = (OsString, OsString)>)
         token: token(need(TOKEN)?)?,
         handoff: socket(need(HANDOFF)?)?,
         emulator: absolute(EMULATOR, need(EMULATOR)?)?,
-        slots: slots(need(NICS)?)?,
+        places: places(need(NICS)?)?,
         bus: find(NIC_BUS).map_or(Ok(PciBus::default()), bus)?,
         deadline: find(DEADLINE).map_or(Ok(DEFAULT_DEADLINE), deadline)?,
         variables: ours.iter().map(|(name, _)| name.clone()).collect(),
@@ -120,17 +130,30 @@ fn absolute(name: &'static str, value: &OsStr) -> Result<PathBuf, EnvError> {
     Err(EnvError::Malformed { name, problem: "is not an absolute path" })
 }
 
-fn slots(value: &OsStr) -> Result<Vec<PciSlot>, EnvError> {
-    let mut slots = Vec::new();
+/// `0x10`, or `0x10/boot=2/index=7`, for each NIC.
+fn places(value: &OsStr) -> Result<Vec<Place>, EnvError> {
+    let mut places: Vec<Place> = Vec::new();
     for part in text(NICS, value)?.split(',') {
-        let refuse = |problem| EnvError::Slot { slot: part.chars().take(16).collect(), problem };
-        let slot = PciSlot::parse(part).ok_or_else(|| refuse("is not a slot from 0x10 to 0x1e"))?;
-        if slots.contains(&slot) {
+        let refuse = |problem| EnvError::Slot { slot: part.chars().take(32).collect(), problem };
+        let mut words = part.split('/');
+        let slot = words.next().and_then(PciSlot::parse).ok_or_else(|| refuse("is not a slot from 0x10 to 0x1e"))?;
+        let mut place = Place { slot, boot: None, acpi_index: None };
+        for word in words {
+            let number = |number: &str| number.parse::<u16>().ok().filter(|number| *number > 0);
+            let (said, value) = match word.split_once('=') {
+                Some(("boot", value)) => (&mut place.boot, number(value)),
+                Some(("index", value)) => (&mut place.acpi_index, number(value)),
+                _ => return Err(refuse("says something else than `boot` and `index`")),
+            };
+            let is_new = said.is_none();
+            *said = Some(value.filter(|_| is_new).ok_or_else(|| refuse("has a number that is none, or two of them"))?);
+        }
+        if places.iter().any(|other| other.slot == slot) {
             return Err(refuse("stands there twice"));
         }
-        slots.push(slot);
+        places.push(place);
     }
-    Ok(slots)
+    Ok(places)
 }
 
 fn bus(value: &OsStr) -> Result<PciBus, EnvError> {
@@ -180,9 +203,9 @@ impl fmt::Display for PciSlot {
 }
 
 #[cfg(test)]
-impl PciSlot {
-    pub(crate) fn of(text: &str) -> Self {
-        Self::parse(text).expect("slot")
+impl Place {
+    pub(crate) fn at(slot: &str) -> Self {
+        Self { slot: PciSlot::parse(slot).expect("slot"), boot: None, acpi_index: None }
     }
 }
 

@@ -12,7 +12,7 @@ use nix::fcntl::{FcntlArg, FdFlag, fcntl};
 use proto::tap::{Client, ClientError, ErrorCode, Handoff, HandoffNic, HandoffVfio, Token, WireError};
 
 use crate::argv::{Nic, Nics, Tap, Vfio};
-use crate::env::PciSlot;
+use crate::env::Place;
 
 /// Before it is asked again for the first time. Each further pause is twice as long, up to [`LONGEST_PAUSE`]: nobody tells
 /// when there is room again.
@@ -63,24 +63,19 @@ impl HandoffError {
     }
 }
 
-/// Trades `token` for the pod's NICs, which take `slots` in order.
+/// Trades `token` for the pod's NICs, which take `places` in order.
 ///
 /// # Errors
 /// See [`HandoffError`].
-pub(crate) fn fetch(
-    socket: PathBuf,
-    deadline: Duration,
-    token: Token,
-    slots: &[PciSlot],
-) -> Result<Nics, HandoffError> {
+pub(crate) fn fetch(socket: PathBuf, deadline: Duration, token: Token, places: &[Place]) -> Result<Nics, HandoffError> {
     let (handoff, fds) = get(&Client::new(socket, deadline), deadline, &token)?;
-    if handoff.nics.len() != slots.len() {
-        return Err(HandoffError::Count { nics: handoff.nics.len(), slots: slots.len() });
+    if handoff.nics.len() != places.len() {
+        return Err(HandoffError::Count { nics: handoff.nics.len(), slots: places.len() });
     }
     // The client has seen to it that there are as many descriptors as are announced.
     let mut fds = fds.into_iter();
     let iommufd = if handoff.iommufd { fds.next() } else { None };
-    let place = |(index, (nic, &slot)): (usize, (&HandoffNic, &PciSlot))| match nic {
+    let placed = |(index, (nic, &place)): (usize, (&HandoffNic, &Place))| match nic {
         HandoffNic::Tap(tap) => {
             let queues: Vec<OwnedFd> = fds.by_ref().take(tap.queues.into()).collect();
             let vhost: Vec<OwnedFd> = fds.by_ref().take(tap.vhost.into()).collect();
@@ -90,18 +85,18 @@ pub(crate) fn fetch(
             if !vhost.is_empty() && vhost.len() != queues.len() {
                 return Err(HandoffError::Vhost { nic: index, vhost: vhost.len(), queues: queues.len() });
             }
-            Ok(Nic::Tap(Tap { mac: tap.mac, mtu: tap.mtu, slot, queues, vhost }))
+            Ok(Nic::Tap(Tap { mac: tap.mac, mtu: tap.mtu, place, queues, vhost }))
         }
         HandoffNic::Vfio { vfio: HandoffVfio::Descriptor } => {
             if !handoff.iommufd {
                 return Err(HandoffError::NoIommufd(index));
             }
             let device = fds.next().ok_or(HandoffError::NoDevice(index))?;
-            Ok(Nic::Vfio(Vfio { slot, device }))
+            Ok(Nic::Vfio(Vfio { place, device }))
         }
         HandoffNic::Vfio { vfio: HandoffVfio::Hostdev } => Ok(Nic::Hostdev),
     };
-    let nics = handoff.nics.iter().zip(slots).enumerate().map(place).collect::<Result<_, _>>()?;
+    let nics = handoff.nics.iter().zip(places).enumerate().map(placed).collect::<Result<_, _>>()?;
     Ok(Nics { iommufd, nics })
 }
 

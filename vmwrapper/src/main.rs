@@ -51,7 +51,7 @@ fn run() -> Result<Infallible, Failure> {
         Mode::Pod(pod) => {
             // Before the token is spent: a wrong emulator must not cost a start.
             let emulator = Emulator::new(pod.emulator)?;
-            let nics = handoff::fetch(pod.handoff, pod.deadline, pod.token, &pod.slots)?;
+            let nics = handoff::fetch(pod.handoff, pod.deadline, pod.token, &pod.places)?;
             let args = argv::extend(args, &nics, pod.bus);
             Err(become_qemu(&emulator, args, &pod.variables, &nics.descriptors()))
         }

@@ -3,6 +3,7 @@
 use proto::tap::PodNet;
 use vmspec::annotations::PodAnnotations;
 use vmspec::explain::{Made, Root, Said, Setting, explain};
+use vmspec::plan::VolumeDisk;
 use vmspec::settings::Handler;
 
 use crate::model::Container;
@@ -23,7 +24,13 @@ pub fn of_record(container: &Container, handler: &Handler, net: Option<&PodNet>)
         net,
         disks: &machine.disks,
         root: (machine.root.persistent.as_ref())
-            .map(|root| Root { on_image_change: root.on_image_change, as_is: root.as_is }),
+            .map(|root| Root::Block { on_image_change: root.on_image_change, as_is: root.as_is })
+            .or_else(|| {
+                machine.root.volume.as_ref().map(|volume| match volume {
+                    VolumeDisk::File(_) => Root::File,
+                    VolumeDisk::Overlay(_) => Root::Overlay,
+                })
+            }),
     };
     let mut settings = explain(Said { annotations: &annotations, container: &container.config, handler }, made);
     settings.extend(container.pause.map(|pause| Setting {

@@ -13,6 +13,7 @@ use tokio_util::sync::CancellationToken;
 use tracing::Span;
 use vmspec::agent::{disks_of, setup_of};
 use vmspec::error::{Error, Kind, Result};
+use vmspec::plan::VolumeDisk;
 use vmspec::{Applied, ContainerId, Resources};
 
 use super::machine::Room;
@@ -168,7 +169,10 @@ impl Host for Arc<Uses> {
         let plan = &container.machine;
         let mut dirs: Vec<PathBuf> =
             plan.disks.iter().filter_map(|disk| disk.source.file()).map(|file| file.dir.clone()).collect();
-        dirs.extend(plan.root.overlay.parent().filter(|_| plan.root.persistent.is_none()).map(Path::to_owned));
+        let of_volumes = plan.disks.iter().filter_map(|disk| disk.source.volume()).chain(&plan.root.volume);
+        dirs.extend(of_volumes.filter_map(VolumeDisk::written_in).map(Path::to_owned));
+        let is_own = plan.root.persistent.is_none() && plan.root.volume.is_none();
+        dirs.extend(plan.root.overlay.parent().filter(|_| is_own).map(Path::to_owned));
         off_reactor(move || {
             let room = |dir: &PathBuf| {
                 let stat = statvfs(dir)?;

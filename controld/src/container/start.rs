@@ -25,22 +25,21 @@ use vmspec::seed::{Objects, Wishes, guest_disks};
 
 use super::parts::libvirt_log;
 use super::qemu;
+use super::slots::Slots;
 use super::uses::Uses;
 use crate::container::resources::confinement;
-use crate::disks::{block_devices, emptydir, flexvolume, growth, persistent};
+use crate::disks::{emptydir, flexvolume, growth, now, persistent, volume_disks};
 use crate::files::{io_failed, remove};
-use crate::guest::console::follow::Follower;
+use crate::guest::console::follow::{Follower, make_log};
 use crate::guest::console::scribe::{Qemu, Scribe};
 use crate::guest::console::{COMMAND_END, COMMAND_LOG, SERIAL_LOG};
 use crate::guest::{agents, screen, seed, share};
 use crate::hypervisor::Beginning;
-use crate::model::domain::{DomainSpec, Hostdev, Shared, WrapperEnv};
+use crate::model::domain::{DomainSpec, Hostdev, NicPlace, Shared, WrapperEnv};
 use crate::model::{Container, Sandbox, SandboxState, domain};
 use crate::tap::Armed;
 use crate::volumes::{make_dir, uefi_variables};
 
-/// First PCI slot of `pcie.0` that vmwrapper's NICs take; the domain's own devices stay below.
-const FIRST_NIC_SLOT: usize = 0x10;
 /// What a machine writes that is for no command; the first goes to the pod's log.
 const SERIAL_FILES: &[&str] = &[SERIAL_LOG];
 /// What one writes that is for a command.
@@ -55,6 +54,7 @@ pub(super) async fn machine(
     unwanted: &CancellationToken,
 ) -> Result<Option<Follower>> {
     let root = persistent::ready(&uses.disks, container, unwanted).await?;
+    let root = volume_disks::ready(&container.machine).await?.or(root);
     // Before the turn: others are not to wait for the cluster's API.
     let said = said(uses, container, unwanted).await?;
     let turn = uses.hypervisor.start_turn(unwanted).await?;
@@ -72,20 +72,22 @@ pub(super) async fn machine(
     let follower = follow(uses, container, false).await.map_err(|cause| io_failed("pod's log not opened", cause))?;
 
     let started = async {
-        let instance = root.map(|root| root.uuid);
+        let instance = root.and_then(|root| root.uuid);
         let seed = write_seed(uses, container, said, sandbox.clone(), qemu, instance).await?;
         let files = write_files(uses, container, qemu).await?;
         let share = prepare_share(uses, container).await?;
         prepare_screen(uses, container, qemu).await?;
         let (disks, hardware) = (container.machine.disks.clone(), container.machine.hardware.clone());
-        let disks = off_reactor(move || block_devices::Node::new().now(&disks, &hardware)).await?;
+        let disks = off_reactor(move || now::all(&disks, &hardware)).await?;
         // Says who QEMU is at every start: tapmanager may have lost its state directory since.
         let features = uses.hypervisor.features().await?;
         let iommufd = net.vfio().next().is_some().then_some(features.iommufd);
         let Armed { token, hostdevs } = uses.tap.arm(sandbox.id.clone(), qemu, iommufd).await?;
-        let of_nics = passed_through(net, &hostdevs);
+        let passed = &container.machine.passed;
+        let slots = Slots::of(net, passed.devices.len(), &container.machine.hardware.described)?;
+        let of_nics = passed_through(net, &hostdevs, &slots);
         let locked_memory = locked_memory(net, &of_nics)?;
-        let hostdevs = of_nics.into_iter().chain(allocated(net, &container.machine.passed)).collect();
+        let hostdevs = of_nics.into_iter().chain(allocated(passed, &slots)).collect();
         let spec = DomainSpec {
             plan: container.machine.clone(),
             sandbox: sandbox.id.to_string(),
@@ -97,7 +99,7 @@ pub(super) async fn machine(
                 handoff: uses.config.handoff_socket(),
                 token,
                 emulator: uses.config.emulator.clone(),
-                nic_slots: (0..net.nics.len()).map(|n| FIRST_NIC_SLOT + n).collect(),
+                nics: slots.nics,
                 deadline: uses.config.machine.handoff_deadline,
             },
             seed: seed.disk,
@@ -125,8 +127,13 @@ pub(super) async fn machine(
             .map_err(|cause| Error::because(Kind::Invalid, "the machine cannot be described to libvirt", cause))?;
         confinement::prepare(uses, container).await?;
         uses.hypervisor.define(xml).await?;
-        let (disks, hardware) = (container.machine.disks.clone(), container.machine.hardware.clone());
-        let files = off_reactor(move || emptydir::opened(&disks, &hardware)).await?;
+        let plan = container.machine.clone();
+        let files = off_reactor(move || {
+            let mut files = emptydir::opened(&plan.disks, &plan.hardware)?;
+            files.extend(volume_disks::opened(&plan)?);
+            Ok::<_, Error>(files)
+        });
+        let files = files.await?;
         uses.hypervisor.give_files(container.machine.id.uuid(), files).await?;
         let log = libvirt_log(uses, container);
         let paused = container.machine.hardware.described.start_paused;
@@ -198,23 +205,21 @@ async fn with_virtiofsds_words(uses: &Arc<Uses>, container: &Container, error: E
     }
 }
 
-/// Those of the pod's NICs that libvirt passes through, each at the slot of its place.
-fn passed_through(net: &PodNet, by_libvirt: &[PciAddress]) -> Vec<Hostdev> {
-    let hostdev = |(place, nic): (usize, &Nic)| {
+/// Those of the pod's NICs that libvirt passes through, each at its place.
+fn passed_through(net: &PodNet, by_libvirt: &[PciAddress], slots: &Slots) -> Vec<Hostdev> {
+    let hostdev = |(nic, place): (&Nic, &NicPlace)| {
         let device = nic.vfio()?.device;
-        by_libvirt.contains(&device).then_some(Hostdev {
-            device: PassedDevice::Pci(device),
-            slot: FIRST_NIC_SLOT + place,
-            rom: false,
-        })
+        let hostdev = Hostdev { device: PassedDevice::Pci(device), place: *place, rom: false };
+        by_libvirt.contains(&device).then_some(hostdev)
     };
-    net.nics.iter().enumerate().filter_map(hostdev).collect()
+    net.nics.iter().zip(&slots.nics).filter_map(hostdev).collect()
 }
 
-/// The devices that kubelet allocated, in the slots behind those of the NICs.
-fn allocated(net: &PodNet, passed: &Passed) -> impl Iterator<Item = Hostdev> {
-    let first = FIRST_NIC_SLOT + net.nics.len();
-    (first..).zip(passed.devices.clone()).map(|(slot, device)| Hostdev { device, slot, rom: true })
+/// The devices that kubelet allocated, in slots that no NIC is in.
+fn allocated(passed: &Passed, slots: &Slots) -> Vec<Hostdev> {
+    let hostdev =
+        |(slot, device): (&usize, &PassedDevice)| Hostdev { device: *device, place: NicPlace::at(*slot), rom: true };
+    slots.devices.iter().zip(&passed.devices).map(hostdev).collect()
 }
 
 /// What QEMU may lock for devices that vmwrapper gives it; libvirt sees to that for its own. The kernel counts what iommufd
@@ -234,6 +239,10 @@ fn locked_memory(net: &PodNet, hostdevs: &[Hostdev]) -> Result<Option<u64>> {
 pub(super) async fn follow(uses: &Arc<Uses>, container: &Container, is_running: bool) -> io::Result<Option<Follower>> {
     let Some(sandbox) = uses.store.sandbox(&container.sandbox) else { return Ok(None) };
     let Some(log) = container.log_path(&sandbox.config) else { return Ok(None) };
+    let prints_nothing = container.machine.hardware.described.devices.no_serial;
+    if prints_nothing && container.machine.guest.command.is_none() {
+        return off_reactor(move || make_log(&log)).await.map(|()| None);
+    }
     let (watcher, dir, limit) = (uses.watcher.clone(), uses.console_dir(container), uses.config.machine.console_log);
     let is_for_command = container.machine.guest.command.is_some();
     let MachinePlan { id, domain, .. } = &container.machine;

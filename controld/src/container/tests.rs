@@ -45,6 +45,7 @@ pub(crate) fn container(name: &str, attempt: u32) -> Container {
                 overlay: "/root.qcow2".into(),
                 images: vec![Layer { path: "/base".into(), format: "raw".into() }],
                 persistent: None,
+                volume: None,
             },
             huge_page: None,
             smbios: None,

@@ -12,9 +12,8 @@ use std::path::{Path, PathBuf};
 use vmspec::MountOptions;
 use vmspec::draft::disks::Wanted;
 use vmspec::error::{Error, Kind, Result};
-use vmspec::plan::{BlockDevice, DescribedSectors, DeviceNumber, Disk, DiskSource, Hardware, MountedDevice};
+use vmspec::plan::{BlockDevice, DeviceNumber, Disk, DiskSource};
 
-use super::emptydir;
 use crate::model::domain::{AsyncIo, DiskNow, Sectors};
 
 /// The unit of a device's size in `/sys`, whatever its sectors are.
@@ -72,29 +71,15 @@ impl Node {
         wanted.iter().map(resolve).collect()
     }
 
-    /// How disks of such a machine are to be used in a start that is now. Blocks.
+    /// How a device is to be used in a start that is now, which the pod wants at `path` in its guest: with its own sectors, also those that
+    /// every guest takes for granted, if the disk `is_matched` to it. Blocks.
     ///
     /// # Errors
-    /// When one is not there any more.
-    pub(crate) fn now(&self, disks: &[Disk], hardware: &Hardware) -> Result<Vec<DiskNow>> {
-        let io = self.async_io();
-        let now = |Disk { name, source, path, .. }: &Disk| match source {
-            DiskSource::Block(device) | DiskSource::Mounted(MountedDevice { device, .. }) => {
-                let used = self.used(path, device, io)?;
-                let is_matched =
-                    hardware.said_of(name).and_then(|said| said.block_size) == Some(DescribedSectors::Matched);
-                let sectors = if is_matched { self.all_sectors(device.number) } else { used.sectors };
-                Ok(DiskNow { sectors, ..used })
-            }
-            // QEMU's own library reads and writes it.
-            DiskSource::Rbd(_) => Ok(DiskNow { io: AsyncIo::Threads, sectors: None }),
-            DiskSource::File(file) => {
-                emptydir::now(file, io).map_err(|cause| Error::because(Kind::State, emptydir::gone(path), cause))
-            }
-            // Read by way of the node's cache, which all that have the image share.
-            DiskSource::Image(_) | DiskSource::Files(_) => Ok(DiskNow { io: AsyncIo::Threads, sectors: None }),
-        };
-        disks.iter().map(now).collect()
+    /// When it is not there any more.
+    pub(crate) fn now(&self, path: &str, device: &BlockDevice, is_matched: bool) -> Result<DiskNow> {
+        let used = self.use_of(path, device)?;
+        let sectors = if is_matched { self.all_sectors(device.number) } else { used.sectors };
+        Ok(DiskNow { sectors, ..used })
     }
 
     /// The device of a path of the node, for `what` of the pod. Blocks.
@@ -110,12 +95,8 @@ impl Node {
     /// # Errors
     /// When it is not there any more.
     pub(crate) fn use_of(&self, path: &str, device: &BlockDevice) -> Result<DiskNow> {
-        self.used(path, device, self.async_io())
-    }
-
-    fn used(&self, path: &str, device: &BlockDevice, io: AsyncIo) -> Result<DiskNow> {
         self.check(device).map_err(|cause| refused(&at(path), cause))?;
-        Ok(DiskNow { io, sectors: self.sectors(device.number) })
+        Ok(DiskNow { io: self.async_io(), sectors: self.sectors(device.number) })
     }
 
     /// Bytes of a device, as the kernel has them now. Blocks.
@@ -182,7 +163,7 @@ impl Node {
 
     /// Whether QEMU may use io_uring, which an admin can switch off (kernel, `io_uring_disabled`: 0 is for everybody). Kernels before
     /// 6.6 have no switch.
-    fn async_io(&self) -> AsyncIo {
+    pub(super) fn async_io(&self) -> AsyncIo {
         match read_number::<u32>(&self.root.join("proc/sys/kernel/io_uring_disabled")) {
             Ok(0) => AsyncIo::IoUring,
             Err(absent) if absent.kind() == io::ErrorKind::NotFound => AsyncIo::IoUring,
@@ -300,18 +281,12 @@ mod tests {
 
     #[test]
     fn a_node_that_became_another_devices_is_not_used() {
-        let (dir, node) = node();
+        let (dir, node_of) = node();
         let file = dir.path().join("dev/loop3");
-        let disk = |node: &Path| Disk {
-            name: String::new(),
-            serial: Serial::of_path("/dev/a"),
-            source: DiskSource::Block(BlockDevice { node: node.to_owned(), number: NUMBER }),
-            path: "/dev/a".into(),
-            read_only: false,
-            options: MountOptions::default(),
+        let refused = |node: &Path| {
+            let device = BlockDevice { node: node.to_owned(), number: NUMBER };
+            Chain(&node_of.now("/dev/a", &device, false).expect_err("refused")).to_string()
         };
-        let refused =
-            |path: &Path| Chain(&node.now(&[disk(path)], &Hardware::default()).expect_err("refused")).to_string();
         assert!(refused(&file).contains("is not there on the node"));
         fs::write(&file, "").expect("written");
         assert!(refused(&file).contains("is not block device 7:3"));

@@ -1,17 +1,19 @@
-//! Which machine may use a block device: of those that write to it, one at a time, since two that do spoil its file system without a word,
+//! Which machine may use a block device, or the file of a volume: of those that write to it, one at a time, since two that do spoil its file system without a word,
 //! and who reads what another one writes sees a file system that changes under it. Those that all only read are free to, and so are those
-//! whose runtime handlers say that they share disks, except root disks. QEMU's own lock does not see to that, since each QEMU has the
-//! device's node in a `/dev` of its own. Who has a device is decided by the containers on record, and by the starts that this process has
+//! whose runtime handlers say that they share disks, except root disks and files. QEMU's own lock does not see to that, since each QEMU has
+//! the device's node in a `/dev` of its own. Who has a device is decided by the containers on record, and by the starts that this process has
 //! already let through.
 
 use std::collections::HashSet;
+use std::fmt;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use proto::tap::PodId;
 use vmspec::MachineId;
 use vmspec::error::{Error, Kind};
-use vmspec::plan::{BlockDevice, MachinePlan};
+use vmspec::plan::{Below, BlockDevice, MachinePlan, OverlayDisk, VolumeDisk, VolumeFile};
 
+use super::volume_name;
 use crate::model::{Container, ContainerState};
 
 /// Machines that may use their devices, as far as this controld has started them.
@@ -41,90 +43,129 @@ impl Claims {
             ContainerState::Created | ContainerState::Exited => false,
         };
         let holder = rivals(container, &all).find(|(other, ..)| uses(other));
-        if let Some((other, device, access)) = holder {
-            return Err(Box::new(InUse { device: device.clone(), access, by: other.clone() }));
+        if let Some((other, store, access)) = holder {
+            return Err(Box::new(InUse { store: store.to_string(), access, by: other.clone() }));
         }
         passed.insert(container.machine.id);
         Ok(())
     }
 }
 
-/// That a device is another machine's.
+/// That a device or a file is another machine's.
 #[derive(Debug)]
 pub(crate) struct InUse {
-    device: BlockDevice,
+    /// It in words.
+    store: String,
     /// The most that one of the two does with it.
     access: Access,
     by: Arc<Container>,
 }
 
 impl InUse {
-    /// Whose container it is that has the device.
+    /// Whose container it is that has it.
     pub(crate) fn sandbox(&self) -> &PodId {
         &self.by.sandbox
     }
 
-    /// It in words, for a container that is not started; `pod` has the device.
+    /// It in words, for a container that is not started; `pod` has it.
     pub(crate) fn refusal(&self, pod: &str) -> Error {
-        let Self { device: BlockDevice { node, number }, access, by } = self;
+        let Self { store, access, by } = self;
         let rule = match access {
             Access::Root => "a root disk is one VM's at a time",
+            Access::WriteFile => "a file that a VM writes to is one VM's at a time",
             Access::Write | Access::Read => {
                 "a disk that a VM writes to is one VM's at a time, unless the runtime handlers of both have `shared_disks`"
             }
         };
         let what = format!(
-            "block device `{}` ({number}) is in use by the VM of pod `{pod}` (container `{}`, `{}`), and {rule}",
-            node.display(),
-            by.id,
-            by.config.name
+            "{store} is in use by the VM of pod `{pod}` (container `{}`, `{}`), and {rule}",
+            by.id, by.config.name
         );
         Error::new(Kind::State, what)
     }
 }
 
-/// What a machine does with a device.
+/// What machines have, and only some of them together.
+#[derive(Debug, Clone, Copy)]
+enum Store<'a> {
+    Device(&'a BlockDevice),
+    File(&'a VolumeFile),
+}
+
+impl Store<'_> {
+    fn is(self, other: Store<'_>) -> bool {
+        match (self, other) {
+            (Self::Device(one), Store::Device(other)) => one.number == other.number,
+            (Self::File(one), Store::File(other)) => one.id == other.id,
+            (Self::Device(_), Store::File(_)) | (Self::File(_), Store::Device(_)) => false,
+        }
+    }
+}
+
+impl fmt::Display for Store<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Device(BlockDevice { node, number }) => write!(f, "block device `{}` ({number})", node.display()),
+            Self::File(file) => write!(f, "`{}` of volume `{}`", VolumeFile::NAME, volume_name::of(&file.dir)),
+        }
+    }
+}
+
+/// What a machine does with a device or a file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 enum Access {
     Read,
     Write,
+    /// No handler lets several do it.
+    WriteFile,
     /// Boots from it; controld may have written to it.
     Root,
 }
 
-/// Containers whose machines cannot run while this one's does, each with a device that is why, and the most that one of the two does with it.
+/// Containers whose machines cannot run while this one's does, each with what is why, and the most that one of the two does with it.
 fn rivals<'a>(
     container: &'a Container,
     all: &'a [Arc<Container>],
-) -> impl Iterator<Item = (&'a Arc<Container>, &'a BlockDevice, Access)> {
+) -> impl Iterator<Item = (&'a Arc<Container>, Store<'a>, Access)> {
     let others = all.iter().filter(|other| other.id != container.id);
     others.filter_map(|other| {
-        let (device, access) = contested(&container.machine, &other.machine)?;
-        Some((other, device, access))
+        let (store, access) = contested(&container.machine, &other.machine)?;
+        Some((other, store, access))
     })
 }
 
-/// A device of one machine that the other one may not have at the same time, and the most that one of the two does with it.
-fn contested<'a>(one: &'a MachinePlan, other: &MachinePlan) -> Option<(&'a BlockDevice, Access)> {
+/// What one machine has that the other one may not have at the same time, and the most that one of the two does with it.
+fn contested<'a>(one: &'a MachinePlan, other: &'a MachinePlan) -> Option<(Store<'a>, Access)> {
     let share = one.hardware.shared_disks && other.hardware.shared_disks;
-    let pairs = devices(one).flat_map(|mine| devices(other).map(move |its| (mine, its)));
-    let same = pairs.filter(|((mine, _), (its, _))| mine.number == its.number);
-    let most = same.map(|((device, mine), (_, its))| (device, mine.max(its))).max_by_key(|(_, access)| *access);
+    let pairs = stores(one).flat_map(|mine| stores(other).map(move |its| (mine, its)));
+    let same = pairs.filter(|((mine, _), (its, _))| mine.is(*its));
+    let most = same.map(|((store, mine), (_, its))| (store, mine.max(its))).max_by_key(|(_, access)| *access);
     most.filter(|(_, access)| match access {
-        Access::Root => true,
+        Access::Root | Access::WriteFile => true,
         Access::Write => !share,
         Access::Read => false,
     })
 }
 
-/// The devices of a machine, and what it does with each.
-fn devices(plan: &MachinePlan) -> impl Iterator<Item = (&BlockDevice, Access)> {
-    let root = plan.root.persistent.as_ref().map(|root| (&root.device, Access::Root));
-    let disks = plan
-        .disks
-        .iter()
-        .filter_map(|disk| Some((disk.source.block()?, if disk.read_only { Access::Read } else { Access::Write })));
-    root.into_iter().chain(disks)
+/// The devices and files of a machine, and what it does with each.
+fn stores(plan: &MachinePlan) -> impl Iterator<Item = (Store<'_>, Access)> {
+    let root = plan.root.persistent.as_ref().map(|root| (Store::Device(&root.device), Access::Root));
+    let root_of_volume = plan.root.volume.as_ref().map(|volume| of_volume(volume, Access::Root));
+    let disks = plan.disks.iter().filter_map(|disk| {
+        let access = |write| if disk.read_only { Access::Read } else { write };
+        let device = disk.source.block().map(|device| (Store::Device(device), access(Access::Write)));
+        device.or_else(|| disk.source.volume().map(|volume| of_volume(volume, access(Access::WriteFile))))
+    });
+    root.into_iter().chain(root_of_volume).chain(disks)
+}
+
+/// What a disk in a volume is of, and what is done with that if `access` is what is done with the disk.
+fn of_volume(volume: &VolumeDisk, access: Access) -> (Store<'_>, Access) {
+    match volume {
+        VolumeDisk::File(file) => (Store::File(file), access),
+        VolumeDisk::Overlay(OverlayDisk { below: Below::File(file), .. }) => (Store::File(file), Access::Read),
+        VolumeDisk::Overlay(OverlayDisk { below: Below::Block(device), .. }) => (Store::Device(device), Access::Read),
+    }
 }
 
 #[cfg(test)]
@@ -133,8 +174,8 @@ mod tests {
     use std::thread;
     use std::time::Duration;
 
-    use vmspec::MountOptions;
-    use vmspec::plan::{DeviceNumber, Disk, DiskSource, OnImageChange, PersistentRoot, Serial};
+    use vmspec::plan::{DeviceNumber, Disk, DiskSource, FileFormat, FileId, OnImageChange, PersistentRoot, Serial};
+    use vmspec::{ContainerId, MountOptions};
 
     use super::*;
     use crate::container::tests::container;
@@ -241,6 +282,62 @@ mod tests {
         root.machine.hardware.shared_disks = true;
         let (root, wants) = (Arc::new(root), disk(starting, 1, true, true));
         assert!(Claims::default().claim(&wants, || vec![wants.clone(), root]).is_err());
+    }
+
+    #[test]
+    fn the_file_of_a_volume_is_one_machines_that_writes_to_it_whatever_handlers_say() {
+        let file = |inode| {
+            let id = FileId { device: DeviceNumber { major: 8, minor: 1 }, inode };
+            VolumeDisk::File(VolumeFile { dir: "/pods/u/pvc".into(), id, format: FileFormat::Raw })
+        };
+        let with = |state, inode, read_only, is_root| {
+            let mut container = of(state, None, None).as_ref().clone();
+            container.machine.hardware.shared_disks = true;
+            if is_root {
+                container.machine.root.volume = Some(file(inode));
+            } else {
+                let source = DiskSource::Volume(file(inode));
+                container.machine.disks = vec![Disk { source, read_only, ..data_disk(1) }];
+            }
+            Arc::new(container)
+        };
+        let (starting, running) = (ContainerState::Starting, ContainerState::Running);
+        // Layers only read what they are on.
+        let on = |below: Below| {
+            let mut container = of(running, None, None).as_ref().clone();
+            container.machine.root.volume = Some(VolumeDisk::Overlay(OverlayDisk { overlay: "/o".into(), below }));
+            Arc::new(container)
+        };
+        let VolumeDisk::File(of_file) = file(1) else { panic!("a file") };
+        for (layer, writer) in [
+            (on(Below::File(of_file.clone())), with(starting, 1, false, false)),
+            (on(Below::Block(device(1))), of(starting, None, Some(1))),
+        ] {
+            let claimed = Claims::default().claim(&writer, || vec![writer.clone(), layer.clone()]);
+            assert!(claimed.is_err(), "{layer:?}");
+            let other = in_state(&layer, starting);
+            let other = Arc::new(Container { id: ContainerId::random(), ..other.as_ref().clone() });
+            assert!(Claims::default().claim(&other, || vec![other.clone(), layer.clone()]).is_ok(), "{layer:?}");
+        }
+        for (mine, other, free) in [
+            ((1, false, false), (1, false, false), false),
+            ((1, true, false), (1, false, false), false),
+            ((1, true, false), (1, true, false), true),
+            ((1, true, false), (1, false, true), false),
+            ((1, false, true), (2, false, true), true),
+        ] {
+            let wants = with(starting, mine.0, mine.1, mine.2);
+            let other = with(running, other.0, other.1, other.2);
+            let claimed = Claims::default().claim(&wants, || vec![wants.clone(), other.clone()]);
+            assert_eq!(claimed.is_ok(), free, "{mine:?}");
+            if let Err(in_use) = claimed {
+                let told = in_use.refusal("default/db").to_string();
+                assert!(
+                    told.starts_with("`disk.img` of volume `/pods/u/pvc` is in use by the VM of pod `default/db`"),
+                    "{told}"
+                );
+            }
+        }
     }
 
     #[test]

@@ -89,7 +89,8 @@ fn begin(file: &DiskFile) -> io::Result<Option<Half>> {
     Ok(Some(Half { file: made, dir }))
 }
 
-fn without_copies(file: &File) {
+/// A new file that is written at random is to stay in one piece, if its file system can.
+pub(super) fn without_copies(file: &File) {
     if let Ok(flags) = rustix::fs::ioctl_getflags(file) {
         // What this file system does not know, it does without.
         let _ = rustix::fs::ioctl_setflags(file, flags | rustix::fs::IFlags::NOCOW);
@@ -147,7 +148,7 @@ async fn mkfs(kind: FileSystem, file: &File, deadline: Instant) -> Result<()> {
 /// # Errors
 /// When it is not there any more.
 pub(crate) fn now(file: &DiskFile, io: AsyncIo) -> io::Result<DiskNow> {
-    let (_, is_direct) = open_for_qemu(file, false, None)?;
+    let (_, is_direct) = open_for_qemu(&file.path(), false, None)?;
     Ok(DiskNow { io: if is_direct { io } else { AsyncIo::Threads }, sectors: None })
 }
 
@@ -159,7 +160,7 @@ pub(crate) fn opened(disks: &[Disk], hardware: &Hardware) -> Result<Vec<(String,
     let open = |disk: &Disk| {
         let file = disk.source.file()?;
         let said = hardware.said_of(&disk.name).and_then(DescribedDisk::is_direct);
-        let opened = open_for_qemu(file, disk.read_only, said);
+        let opened = open_for_qemu(&file.path(), disk.read_only, said);
         let opened = opened.map_err(|cause| match (said, cause.kind()) {
             (Some(true), io::ErrorKind::InvalidInput) => {
                 let what = "has cache `none` or io `native`, which the file system of its volume cannot";
@@ -174,15 +175,14 @@ pub(crate) fn opened(disks: &[Disk], hardware: &Hardware) -> Result<Vec<(String,
 
 /// Past the node's cache, if its file system can: QEMU takes a descriptor only with the flags by which it would have opened the file. One
 /// in memory has nothing that could be read past its cache.
-fn open_for_qemu(file: &DiskFile, read_only: bool, said: Option<bool>) -> io::Result<(File, bool)> {
-    let path = file.path();
+pub(super) fn open_for_qemu(path: &Path, read_only: bool, said: Option<bool>) -> io::Result<(File, bool)> {
     if said == Some(false) {
-        return Ok((open(&path, 0, read_only)?, false));
+        return Ok((open(path, 0, read_only)?, false));
     }
-    match open(&path, O_DIRECT, read_only) {
+    match open(path, O_DIRECT, read_only) {
         Ok(opened) => Ok((opened, true)),
         Err(cause) if cause.kind() == io::ErrorKind::InvalidInput && said.is_none() => {
-            Ok((open(&path, 0, read_only)?, false))
+            Ok((open(path, 0, read_only)?, false))
         }
         Err(cause) => Err(cause),
     }
@@ -194,7 +194,7 @@ pub(crate) fn gone(path: &str) -> String {
 }
 
 /// Nothing but a file: what is in the directory is the pod's.
-fn open(path: &Path, flags: i32, read_only: bool) -> io::Result<File> {
+pub(super) fn open(path: &Path, flags: i32, read_only: bool) -> io::Result<File> {
     let flags = O_NOFOLLOW | O_NONBLOCK | flags;
     let file = OpenOptions::new().read(true).write(!read_only).custom_flags(flags).open(path)?;
     if !file.metadata()?.is_file() {

@@ -59,7 +59,7 @@ pub(crate) fn watch(uses: &Arc<Uses>, container: &Container, span: Span) {
 pub(crate) async fn at_start(container: &Container) -> Option<Growth> {
     let bytes = root_size(container)?;
     let root = &container.machine.root;
-    if root.persistent.is_some() {
+    if root.persistent.is_some() || root.volume.is_some() {
         return None;
     }
     let overlay = root.overlay.clone();

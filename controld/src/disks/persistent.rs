@@ -114,7 +114,7 @@ pub(crate) async fn ready(uses: &Uses, container: &Container, unwanted: &Cancell
             (decide::of_size(device.size, DATA), written.uuid)
         }
     };
-    Ok(Some(RootNow { disk: now, slice, uuid }))
+    Ok(Some(RootNow { disk: now, slice, uuid: Some(uuid) }))
 }
 
 /// The turn to copy an image; the time until then is not the copy's.

@@ -25,7 +25,7 @@ use vmspec::ids::smbios_uuid;
 use vmspec::plan::{MachinePlan, PassedDevice};
 
 pub use self::secret::DiskSecret;
-pub use self::xml::{DomainError, group_of, target_of, target_of_root, xml};
+pub use self::xml::{DomainError, GROUP_OF_ROOT, group_of, target_of, target_of_root, xml};
 
 /// XML namespace of our metadata element. Only machines that have it are ours.
 pub const METADATA_NAMESPACE: &str = "https://virtlet.cloud/xml/machine/1";
@@ -54,7 +54,7 @@ pub struct DomainSpec {
     pub firmware: Vec<FirmwareEntry>,
     /// Volumes of the pod that the guest sees.
     pub share: Option<Shared>,
-    /// How the plan's persistent root disk is used, if it has one.
+    /// How the plan's root disk is used, if that is a volume or a layer on one.
     pub root: Option<RootNow>,
     /// How the plan's disks are used, one by one.
     pub disks: Vec<DiskNow>,
@@ -110,16 +110,16 @@ pub struct DiskNow {
     pub sectors: Option<Sectors>,
 }
 
-/// How a persistent root disk is used in a start.
+/// How a root disk that is of a volume is used in a start.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct RootNow {
     pub disk: DiskNow,
     pub slice: Slice,
-    /// What the guest is known by: it is the same machine as long as it has this disk.
-    pub uuid: Uuid,
+    /// What the guest is known by, if it is the same machine as long as it has this disk.
+    pub uuid: Option<Uuid>,
 }
 
-/// Bytes of a device that are a guest's disk.
+/// Bytes of a device, or of a volume's disk, that are a guest's disk.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Slice {
     pub offset: u64,
@@ -150,9 +150,9 @@ pub struct Sectors {
 pub struct Hostdev {
     /// Where it is on the node.
     pub device: PassedDevice,
-    /// Its slot in the guest. A NIC's is where vmwrapper would have put it.
-    pub slot: usize,
-    /// Whether the guest's firmware sees the device's own program. A NIC's is for starting from the network, which no VM does.
+    /// Where it is in the guest. A NIC is where vmwrapper would have put it.
+    pub place: NicPlace,
+    /// Whether the guest's firmware sees the device's own program. A NIC's is for starting from the network.
     pub rom: bool,
 }
 
@@ -165,10 +165,29 @@ pub struct WrapperEnv {
     pub token: Token,
     /// The real emulator.
     pub emulator: PathBuf,
-    /// PCI slots of the NICs.
-    pub nic_slots: Vec<usize>,
+    /// Where the NICs are, in their order.
+    pub nics: Vec<NicPlace>,
     /// How long vmwrapper may wait.
     pub deadline: Duration,
+}
+
+/// Where a NIC is, and what its guest is told of that.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct NicPlace {
+    /// Of the root bus.
+    pub slot: usize,
+    /// As the pod says it.
+    pub boot_order: Option<u32>,
+    /// Its number in ACPI.
+    pub acpi_index: Option<u16>,
+}
+
+impl NicPlace {
+    /// One of which nothing is said.
+    #[must_use]
+    pub const fn at(slot: usize) -> Self {
+        Self { slot, boot_order: None, acpi_index: None }
+    }
 }
 
 impl DomainSpec {
@@ -176,7 +195,7 @@ impl DomainSpec {
     /// the same machine to its guest.
     #[must_use]
     pub fn smbios_uuid(&self) -> Uuid {
-        smbios_uuid(self.plan.smbios, self.root.map(|root| root.uuid), &self.pod_uid)
+        smbios_uuid(self.plan.smbios, self.root.and_then(|root| root.uuid), &self.pod_uid)
     }
 }
 

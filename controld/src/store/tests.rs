@@ -542,6 +542,7 @@ fn a_machine_of_the_release_before_plans_is_the_same_by_its_plan() {
             overlay: "/disks/uid/root.qcow2".into(),
             images: vec![layer("/images/00", "qcow2"), layer("/images/11", "raw")],
             persistent: None,
+            volume: None,
         },
         huge_page: None,
         smbios: None,

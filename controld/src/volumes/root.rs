@@ -302,7 +302,8 @@ fn backing_of(overlay: &Path) -> io::Result<Option<String>> {
     Ok(Some(String::from_utf8_lossy(&name).into_owned()))
 }
 
-async fn create(path: &Path, base: &Base, size: u64, qemu: QemuUser) -> Result<(), VolumeError> {
+/// Makes an overlay, which is QEMU's user's.
+pub(super) async fn create(path: &Path, base: &Base, size: u64, qemu: QemuUser) -> Result<(), VolumeError> {
     let mut command = Command::new("qemu-img");
     // `-u`: the image below is known, and qemu-img is not to look into it.
     command.args(["create", "-q", "-u", "-f", "qcow2", "-F", &base.format, "-o", "cluster_size=65536"]);

@@ -15,6 +15,7 @@ pub mod persistent;
 mod promise;
 mod share;
 pub mod size;
+pub mod volume_disks;
 mod volumes;
 
 use std::path::Path;
@@ -64,6 +65,8 @@ pub struct Draft {
     images: Vec<image_volumes::Wanted>,
     flexvolumes: Vec<Disk>,
     with_files: Vec<Disk>,
+    of_volumes: Vec<volume_disks::Wanted>,
+    volume_root: Option<volume_disks::Wanted>,
 }
 
 /// What came out well; what did not is added to the problems.
@@ -107,15 +110,19 @@ impl Draft {
             let all = (&volumes.disks[..], &mounted[..]);
             kept(guest::of(sandbox, container, annotations, handler, volumes.share.as_ref(), all), &mut wrong)
         });
-        let held = volumes
-            .as_ref()
-            .zip(root.as_ref())
-            .and_then(|(volumes, root)| kept(mount_options::check(&wishes, volumes, root.is_some()), &mut wrong));
+        let held = volumes.as_ref().zip(root.as_ref()).and_then(|(volumes, root)| {
+            let has_lasting_root = root.is_some() || volumes.has_lasting_root();
+            kept(mount_options::check(&wishes, volumes, has_lasting_root), &mut wrong)
+        });
         let files: Vec<&Disk> = volumes.iter().flat_map(Volumes::new_disks).collect();
         let small = kept(disk_limit::check(wishes.annotations, &files, sizes.max_disk), &mut wrong);
         let memory = cpus.and_then(|cpus| {
             let parts = hardware.as_ref().zip(volumes.as_ref()).map(|(hardware, volumes)| volumes.parts(hardware));
             kept(size::memory(wanted, cpus.boot, parts.unwrap_or_default(), wishes.accel, &sizes), &mut wrong)
+        });
+        let memory = memory.and_then(|memory| {
+            let fixed = hardware.as_ref().is_some_and(|hardware| hardware.described.devices.no_balloon);
+            if fixed { kept(described::fixed(memory), &mut wrong) } else { Some(memory) }
         });
         let (
             Some(cpus),
@@ -132,7 +139,7 @@ impl Draft {
         else {
             return Err(Error::all(&wrong));
         };
-        let Volumes { share, disks, files, images, flexvolumes, with_files } = volumes;
+        let Volumes { share, disks, files, images, flexvolumes, with_files, of_volumes, root: volume_root } = volumes;
         let smbios = wishes.annotations.system_uuid;
         Ok(Self {
             id: wishes.id,
@@ -150,6 +157,8 @@ impl Draft {
             images,
             flexvolumes,
             with_files,
+            of_volumes,
+            volume_root,
         })
     }
 
@@ -171,6 +180,21 @@ impl Draft {
     /// The volume that it would boot from, if that is one.
     pub const fn persistent_root(&self) -> Option<&persistent::Wanted> {
         self.root.as_ref()
+    }
+
+    /// What it would boot from of a volume that kubelet mounts, if it does.
+    pub const fn volume_root(&self) -> Option<&volume_disks::Wanted> {
+        self.volume_root.as_ref()
+    }
+
+    /// Whether the disk that it would boot from is there before the pod and after it.
+    pub fn has_lasting_root(&self) -> bool {
+        self.root.is_some() || self.volume_root.as_ref().is_some_and(volume_disks::Wanted::is_lasting)
+    }
+
+    /// Of its disks beside the root disk, those that are of volumes that kubelet mounts.
+    pub fn of_volumes(&self) -> &[volume_disks::Wanted] {
+        &self.of_volumes
     }
 
     /// Of its disks, those that are files in emptyDirs.
@@ -206,8 +230,14 @@ impl Draft {
         &self.disks
     }
 
-    /// The plan of the machine of container `name`, with these block volumes and images.
-    pub fn finish(self, name: &str, root: RootDisk, [blocks, images]: [Vec<Disk>; 2], passed: Passed) -> MachinePlan {
+    /// The plan of the machine of container `name`, with these block volumes, images and disks of mounted volumes.
+    pub fn finish(
+        self,
+        name: &str,
+        root: RootDisk,
+        [blocks, images, of_volumes]: [Vec<Disk>; 3],
+        passed: Passed,
+    ) -> MachinePlan {
         MachinePlan {
             id: self.id,
             domain: domain_name(self.id.uuid(), name),
@@ -220,7 +250,7 @@ impl Draft {
             cgroup: Some(self.cgroup),
             guest: self.guest,
             share: self.share,
-            disks: [blocks, self.files, images, self.flexvolumes, self.with_files].concat(),
+            disks: [blocks, self.files, images, self.flexvolumes, self.with_files, of_volumes].concat(),
             passed,
         }
     }

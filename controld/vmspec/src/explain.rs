@@ -9,6 +9,7 @@ use serde::Serialize;
 use crate::annotations::PodAnnotations;
 use crate::plan::{
     Clock, Cpus, Described, Disk, DiskSource, Firmware, Hardware, Memory, OnImageChange, Passed, RootLifetime, Share,
+    VolumeFile,
 };
 use crate::seed::{self, SeedKind};
 use crate::settings::{Given, Handler, MachineDefaults};
@@ -53,9 +54,15 @@ pub struct Made<'a> {
 
 /// A volume as root disk.
 #[derive(Debug, Clone, Copy)]
-pub struct Root {
-    pub on_image_change: OnImageChange,
-    pub as_is: bool,
+pub enum Root {
+    Block {
+        on_image_change: OnImageChange,
+        as_is: bool,
+    },
+    /// A file in it.
+    File,
+    /// A layer on it.
+    Overlay,
 }
 
 /// Every setting, in the order of the documents.
@@ -212,6 +219,8 @@ fn described(said: &Described) -> impl Iterator<Item = (&'static str, String)> {
         ("platform", features),
         ("root disk", words(serde_json::to_value(&said.root).unwrap_or_default())),
         ("disks", words(serde_json::to_value(&said.disks).unwrap_or_default())),
+        ("DHCP", words(serde_json::to_value(&said.dhcp).unwrap_or_default())),
+        ("NICs", words(serde_json::to_value(&said.nics).unwrap_or_default())),
         ("address of eth0", said.mac.map(|mac| mac.to_string())),
         ("devices", words(serde_json::to_value(&said.devices).unwrap_or_default())),
         ("firmware", said.use_serial.then(|| "writes to the serial console".to_owned())),
@@ -226,11 +235,21 @@ fn disk(list: &mut List<'_>, said: Said<'_>, root: Option<Root>) {
     let (annotations, defaults) = (said.annotations, &said.handler.defaults);
     match root {
         None => overlay(list, said),
-        Some(Root { as_is: true, .. }) => {
+        Some(Root::File) => {
+            let value = format!("`{}` in volume {}", VolumeFile::NAME, annotations.described.root_volume);
+            list.add("root disk", value, "annotation virtlet.k8s/vm".into());
+        }
+        Some(Root::Overlay) => {
+            let volume = &annotations.described.root_volume;
+            let value =
+                format!("a layer on volume {volume}, which goes with the container; nothing is written to the volume");
+            list.add("root disk", value, "annotation virtlet.k8s/vm".into());
+        }
+        Some(Root::Block { as_is: true, .. }) => {
             let value = "the block volume at `/`, as it is: no image is copied to it".to_owned();
             list.add("root disk", value, "annotation virtlet.cloud/root-device".into());
         }
-        Some(Root { on_image_change, .. }) => {
+        Some(Root::Block { on_image_change, .. }) => {
             let value = "the block volume at `/`, to which the image is copied once".to_owned();
             list.add("root disk", value, "pod field volumeDevices, devicePath `/`".into());
             let value = match on_image_change {
@@ -242,7 +261,11 @@ fn disk(list: &mut List<'_>, said: Said<'_>, root: Option<Root>) {
             list.said("at another image", value.to_owned(), None, by_handler, "default");
         }
     }
-    let otherwise = if root.is_some() { "that of the root disk" } else { "made of the pod's UID" };
+    let otherwise = if root.is_some_and(|root| !matches!(root, Root::Overlay)) {
+        "that of the root disk"
+    } else {
+        "made of the pod's UID"
+    };
     let (uuid, by_pod) = match annotations.system_uuid {
         Some(uuid) => (uuid.to_string(), Some("VirtletSystemUUID")),
         None => (otherwise.to_owned(), None),
@@ -296,7 +319,7 @@ fn flexvolumes(list: &mut List<'_>, container: &ContainerConfig, disks: &[Disk])
             DiskSource::Rbd(image) => format!("image {} of Ceph", image.name()),
             DiskSource::Block(device) => device.node.display().to_string(),
             DiskSource::Mounted(mounted) => mounted.device.node.display().to_string(),
-            DiskSource::Image(_) | DiskSource::Files(_) => return None,
+            DiskSource::Image(_) | DiskSource::Files(_) | DiskSource::Volume(_) => return None,
         };
         let on = match disk.source.mounted() {
             None => "a link to the disk".to_owned(),

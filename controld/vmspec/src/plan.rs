@@ -23,6 +23,7 @@ mod rbd;
 mod root;
 mod share;
 mod size;
+mod volume_disk;
 
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
@@ -31,8 +32,9 @@ use uuid::Uuid;
 pub use self::cgroup::{Cgroup, CpuLimit, Limits, Scope};
 pub use self::cpu_setting::{CpuFeature, CpuMode, CpuSetting, Fallback, NoCpuSetting, Topology};
 pub use self::described::{
-    Described, DescribedDevices, DescribedDisk, DescribedSectors, DescribedSource, DiskCache, DiskIo, ErrorPolicy,
-    IoThreads, NotDescribed, PanicModel, Shows, TabletBus, Timer, TimerName, VideoModel, WatchdogAction,
+    Described, DescribedDevices, DescribedDisk, DescribedNic, DescribedSectors, DescribedSource, DiskCache, DiskIo,
+    ErrorPolicy, IoThreads, NotDescribed, PanicModel, SLOTS, Shows, TabletBus, Timer, TimerName, VideoModel,
+    WatchdogAction,
 };
 pub use self::disk_bus::DiskBus;
 pub use self::disks::{
@@ -51,6 +53,7 @@ pub use self::rbd::{Monitor, NoMonitor, RbdImage};
 pub use self::root::{NoRootLifetime, RootDisk, RootLifetime};
 pub use self::share::{NoSharedFs, Share, SharedFs, SharedMount};
 pub use self::size::{Applied, Cpus, Memory};
+pub use self::volume_disk::{Below, FileFormat, FileId, OverlayDisk, VolumeDisk, VolumeFile};
 use super::ids::MachineId;
 
 /// A machine, as it was planned.

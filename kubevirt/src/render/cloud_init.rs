@@ -7,11 +7,10 @@ use base64::engine::general_purpose::STANDARD;
 use k8s_openapi::ByteString;
 use k8s_openapi::api::core::v1::{Secret, SecretVolumeSource, Volume as PodVolume, VolumeMount};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
-use proto::vm::{self, Key};
+use proto::vm::{self, Key, VOLUME_DIR};
 use vmspec::annotations::keys::{SEED_TYPE, SOURCE, SOURCE_KEY, SSH_KEYS};
 
 use super::Draft;
-use super::disks::SEED_DIR;
 use crate::Path;
 use crate::names::cut;
 use crate::rules::user_data;
@@ -115,7 +114,7 @@ fn mount(draft: &mut Draft<'_>, volume: &str, secret: &str) {
     let pod_volume = PodVolume { name: volume.to_owned(), secret: Some(source), ..PodVolume::default() };
     draft.pod.volumes.get_or_insert_default().push(pod_volume);
     let mount =
-        VolumeMount { name: volume.to_owned(), mount_path: format!("{SEED_DIR}/{volume}"), ..VolumeMount::default() };
+        VolumeMount { name: volume.to_owned(), mount_path: format!("{VOLUME_DIR}{volume}"), ..VolumeMount::default() };
     draft.container.volume_mounts.get_or_insert_default().push(mount);
 }
 

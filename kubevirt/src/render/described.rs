@@ -131,15 +131,9 @@ fn devices(draft: &mut Draft<'_>) {
             draft.found.warn(&at, SCREEN);
         }
     }
-    for (field, is_there) in [
-        ("autoattachSerialConsole", described.serial_console.is_some()),
-        ("autoattachMemBalloon", described.mem_balloon.is_some()),
-        ("useVirtioTransitional", described.virtio_transitional.is_some()),
-    ] {
-        if is_there {
-            let at = draft.device(field);
-            draft.described(&at);
-        }
+    if described.virtio_transitional.is_some() {
+        let at = draft.device("useVirtioTransitional");
+        draft.described(&at);
     }
     draft.description.devices = Some(described).filter(|devices| *devices != proto::vm::Devices::default());
 }

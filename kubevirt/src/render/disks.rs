@@ -13,13 +13,12 @@ use proto::vm::{self, DiskSource};
 use vmspec::annotations::keys::{DISK_DRIVER, EMPTYDIR_DISKS, ROOT_DEVICE, ROOT_LIFETIME};
 
 use super::Draft;
+use super::world::{BLOCK, FILESYSTEM};
 use crate::Path;
 use crate::types::{Claim, ContainerDisk, Disk, Volume};
 
 /// Image of a VM that has none.
 const NO_IMAGE: &str = "virtlet.cloud/none:1";
-/// Where volumes are that only controld reads: no guest sees them.
-pub(super) const SEED_DIR: &str = "/run/virtlet/seed";
 /// Labels of disks with files, if the object says none.
 const FILES_LABEL: &str = "cfgdata";
 const SYSPREP_LABEL: &str = "sysprep";
@@ -45,8 +44,9 @@ pub(super) fn of(draft: &mut Draft<'_>) {
             at: draft.device("disks").item(nth),
             at_volume: draft.instance.at.field("volumes").item(at_volume),
             bus: bus.as_deref(),
+            is_block: is_block(draft, disk, volume),
         };
-        let mut more = it.more();
+        let mut more = it.more(spec);
         it.volume(draft, &mut more, &mut empty_disks);
         if more != (vm::Disk { name: more.name.clone(), ..vm::Disk::default() }) {
             it.told(draft, &more);
@@ -96,6 +96,19 @@ struct It<'a> {
     at_volume: Path,
     /// That of all disks that do not say another one, if any says one.
     bus: Option<&'a str>,
+    /// Whether it is of a claim whose volume is a device.
+    is_block: bool,
+}
+
+/// Whether a volume is a claim's that is a device. Of one that is not known the disk may say what only such a one can be.
+fn is_block(draft: &Draft<'_>, disk: &Disk, volume: &Volume) -> bool {
+    let Some(claim) = volume.claim() else { return false };
+    match draft.world.claim(draft.instance.namespace, &claim.claim_name).and_then(|claim| claim.mode.as_deref()) {
+        Some(mode) => mode == BLOCK,
+        None => {
+            disk.shareable == Some(true) || disk.block_size.as_ref().is_some_and(|size| size.match_volume.is_some())
+        }
+    }
 }
 
 impl It<'_> {
@@ -108,13 +121,37 @@ impl It<'_> {
         }
         if let Some(claim) = persistent_volume_claim {
             let read_only = claim.read_only || (self.disk.is_read_only() && !self.is_root);
-            let serial = self.disk.serial.as_ref().filter(|serial| more.serial.is_none() && self.has_serial(serial));
-            self.claim(draft, claim, (read_only, serial), &self.at_volume.field("persistentVolumeClaim"));
+            let at = self.at_volume.field("persistentVolumeClaim");
+            if self.is_root {
+                draft.found.unless(
+                    !claim.read_only,
+                    &at.field("readOnly"),
+                    "a VM cannot boot from a claim that is read-only; use ephemeral",
+                );
+            }
+            if self.is_block {
+                let serial = self.disk.serial.as_ref();
+                let serial = serial.filter(|serial| more.serial.is_none() && self.has_serial(serial));
+                if self.is_root {
+                    draft.annotate(ROOT_DEVICE, "as-is", &at);
+                }
+                self.block(draft, claim, read_only, serial);
+            } else {
+                more.source = Some(DiskSource::DiskImage { size: self.size(draft, claim) });
+                self.mounted_claim(draft, claim, read_only);
+            }
+            self.told_mode(draft, claim, &at);
         }
         if let Some(ephemeral) = ephemeral {
             more.source = Some(DiskSource::Overlay {});
             let at = self.at_volume.field("ephemeral").field("persistentVolumeClaim");
-            self.claim(draft, &ephemeral.persistent_volume_claim, (true, None), &at);
+            let claim = &ephemeral.persistent_volume_claim;
+            if self.is_block {
+                self.block(draft, claim, true, None);
+            } else {
+                self.mounted_claim(draft, claim, true);
+            }
+            self.told_mode(draft, claim, &at);
         }
         if let Some(disk) = empty_disk {
             self.empty_disk(draft, &disk.capacity);
@@ -174,42 +211,51 @@ impl It<'_> {
         self.mount(draft, PodVolume { image: Some(source), ..PodVolume::default() }, path);
     }
 
-    fn claim(&self, draft: &mut Draft<'_>, claim: &Claim, (read_only, serial): (bool, Option<&String>), at: &Path) {
-        match draft.world.mode(draft.instance.namespace, &claim.claim_name) {
-            Some("Block") => {}
+    /// What mode a claim is taken for, if that is not known.
+    fn told_mode(&self, draft: &mut Draft<'_>, claim: &Claim, at: &Path) {
+        let known = draft.world.claim(draft.instance.namespace, &claim.claim_name);
+        match known.and_then(|claim| claim.mode.as_deref()) {
+            Some(BLOCK | FILESYSTEM) => {}
             Some(mode) => {
-                let text =
-                    format!("not supported yet: claim `{}` has volumeMode {mode}; make it Block", claim.claim_name);
+                let text = format!("claim `{}` has volumeMode {mode}, which is none", claim.claim_name);
                 draft.found.error(&at.field("claimName"), text);
             }
             None => {
-                let text =
-                    format!("claim `{}` has to have volumeMode Block; others are not supported yet", claim.claim_name);
+                let mode = if self.is_block { BLOCK } else { FILESYSTEM };
+                let text = format!(
+                    "claim `{}` is not in these files, and taken for one with volumeMode {mode}; put it beside the VM if it is not",
+                    claim.claim_name
+                );
                 draft.found.warn(&at.field("claimName"), text);
             }
         }
-        let device_path = if self.is_root {
-            draft.annotate(ROOT_DEVICE, "as-is", at);
-            draft.found.unless(
-                !claim.read_only,
-                &at.field("readOnly"),
-                "a VM cannot boot from a claim that is read-only; use ephemeral",
-            );
-            "/".to_owned()
-        } else {
-            match serial {
-                Some(serial) => format!("/dev/{serial}"),
-                None => format!("{}{}", vm::DEVICE_DIR, self.volume.name),
-            }
-        };
-        let source = PersistentVolumeClaimVolumeSource {
-            claim_name: claim.claim_name.clone(),
-            read_only: read_only.then_some(true),
+    }
+
+    /// Bytes that a claim has, if that is known.
+    fn size(&self, draft: &Draft<'_>, claim: &Claim) -> Option<u64> {
+        draft.world.claim(draft.instance.namespace, &claim.claim_name)?.size
+    }
+
+    /// A claim whose volume is a device.
+    fn block(&self, draft: &mut Draft<'_>, claim: &Claim, read_only: bool, serial: Option<&String>) {
+        let device_path = match serial {
+            _ if self.is_root => "/".to_owned(),
+            Some(serial) => format!("/dev/{serial}"),
+            None => format!("{}{}", vm::DEVICE_DIR, self.volume.name),
         };
         let name = self.volume.name.clone();
-        let volume = PodVolume { name: name.clone(), persistent_volume_claim: Some(source), ..PodVolume::default() };
+        let volume = PodVolume { name: name.clone(), ..of_claim(claim, read_only) };
         draft.pod.volumes.get_or_insert_default().push(volume);
         draft.container.volume_devices.get_or_insert_default().push(VolumeDevice { device_path, name });
+    }
+
+    /// One whose volume is a directory, where only the node sees it.
+    fn mounted_claim(&self, draft: &mut Draft<'_>, claim: &Claim, read_only: bool) {
+        let path = format!("{}{}", vm::VOLUME_DIR, self.volume.name);
+        self.mount(draft, of_claim(claim, read_only), path);
+        if let Some(mount) = draft.container.volume_mounts.as_mut().and_then(|mounts| mounts.last_mut()) {
+            mount.read_only = read_only.then_some(true);
+        }
     }
 
     fn empty_disk(&self, draft: &mut Draft<'_>, capacity: &str) {
@@ -220,7 +266,7 @@ impl It<'_> {
     }
 
     fn files(&self, draft: &mut Draft<'_>, volume: PodVolume) {
-        self.mount(draft, volume, format!("{SEED_DIR}/{}", self.volume.name));
+        self.mount(draft, volume, format!("{}{}", vm::VOLUME_DIR, self.volume.name));
     }
 
     fn mount(&self, draft: &mut Draft<'_>, volume: PodVolume, mount_path: String) {
@@ -229,6 +275,12 @@ impl It<'_> {
         draft.container.volume_mounts.get_or_insert_default().push(mount);
         draft.pod.volumes.get_or_insert_default().push(PodVolume { name, ..volume });
     }
+}
+
+fn of_claim(claim: &Claim, read_only: bool) -> PodVolume {
+    let claim_name = claim.claim_name.clone();
+    let source = PersistentVolumeClaimVolumeSource { claim_name, read_only: read_only.then_some(true) };
+    PodVolume { persistent_volume_claim: Some(source), ..PodVolume::default() }
 }
 
 /// A pod needs an image, also where a VM boots from a claim.

@@ -37,16 +37,8 @@ pub(super) fn of(draft: &mut Draft<'_>) {
             }
         }
         if more != (Nic { name: more.name.clone(), link: more.link.clone(), ..Nic::default() }) {
-            for (field, is_there) in [
-                ("bootOrder", more.boot_order.is_some()),
-                ("pciAddress", more.pci_address.is_some()),
-                ("acpiIndex", more.acpi_index.is_some()),
-                ("state", more.state.is_some()),
-                ("dhcpOptions", more.dhcp_options.is_some()),
-            ] {
-                if is_there {
-                    draft.described(&at.field(field));
-                }
+            if more.state.is_some() {
+                draft.described(&at.field("state"));
             }
             if more.mac_address.is_some() {
                 draft.found.warn(&at.field("macAddress"), MAC);

@@ -4,9 +4,15 @@ use std::collections::BTreeMap;
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
+use common::quantity;
 use serde_json::Value;
 
 use crate::Document;
+
+/// The mode of a claim that says none.
+pub(super) const FILESYSTEM: &str = "Filesystem";
+/// That of one whose volume is a device.
+pub(super) const BLOCK: &str = "Block";
 
 /// An object by namespace and name.
 type Id = (Option<String>, String);
@@ -15,8 +21,16 @@ type Id = (Option<String>, String);
 #[derive(Default)]
 pub(crate) struct World {
     secrets: BTreeMap<Id, BTreeMap<String, String>>,
-    /// With their modes, if these are told.
-    claims: BTreeMap<Id, Option<String>>,
+    claims: BTreeMap<Id, KnownClaim>,
+}
+
+/// A claim, as far as it is told.
+#[derive(Debug, Default)]
+pub(super) struct KnownClaim {
+    /// `volumeMode`.
+    pub(super) mode: Option<String>,
+    /// Bytes that it has, or asks for.
+    pub(super) size: Option<u64>,
 }
 
 impl World {
@@ -29,13 +43,14 @@ impl World {
                 ("v1", "Secret") => drop(world.secrets.insert(id, secret(&document.value))),
                 // What the API takes for granted.
                 ("v1", "PersistentVolumeClaim") => {
-                    let mode = text("/spec/volumeMode").unwrap_or_else(|| "Filesystem".to_owned());
-                    world.claims.insert(id, Some(mode));
+                    let mode = Some(text("/spec/volumeMode").unwrap_or_else(|| FILESYSTEM.to_owned()));
+                    let size = text("/status/capacity/storage").or_else(|| text("/spec/resources/requests/storage"));
+                    world.claims.insert(id, KnownClaim { mode, size: size.and_then(bytes) });
                 }
                 // Makes a claim of its own name. With `storage`, a class says the mode.
                 (_, "DataVolume") => {
                     let mode = text("/spec/pvc/volumeMode").or_else(|| text("/spec/storage/volumeMode"));
-                    world.claims.insert(id, mode);
+                    world.claims.insert(id, KnownClaim { mode, size: None });
                 }
                 _ => {}
             }
@@ -48,10 +63,14 @@ impl World {
         self.secrets.get(&(namespace.map(str::to_owned), name.to_owned()))
     }
 
-    /// A claim's mode, if that is known.
-    pub(super) fn mode(&self, namespace: Option<&str>, name: &str) -> Option<&str> {
-        self.claims.get(&(namespace.map(str::to_owned), name.to_owned()))?.as_deref()
+    /// A claim, if anything is known of it.
+    pub(super) fn claim(&self, namespace: Option<&str>, name: &str) -> Option<&KnownClaim> {
+        self.claims.get(&(namespace.map(str::to_owned), name.to_owned()))
     }
+}
+
+fn bytes(text: String) -> Option<u64> {
+    quantity::bytes(&text).ok()
 }
 
 fn secret(value: &Value) -> BTreeMap<String, String> {

@@ -199,6 +199,13 @@ impl Volume {
         no_cloud.or_else(|| self.cloud_init_config_drive.as_ref().map(|data| ("cloudInitConfigDrive", data)))
     }
 
+    /// The claim that it is of, if it is of one.
+    #[must_use]
+    pub fn claim(&self) -> Option<&Claim> {
+        let of_ephemeral = || self.ephemeral.as_ref().map(|ephemeral| &ephemeral.persistent_volume_claim);
+        self.persistent_volume_claim.as_ref().or_else(of_ephemeral)
+    }
+
     /// Whether a VM may boot from it.
     #[must_use]
     pub const fn may_boot(&self) -> bool {

@@ -6,6 +6,7 @@ use super::made::{TEMPLATE, hash};
 use super::request::STOP;
 use super::spec::template;
 use super::step::Step;
+use crate::names::NO_CLAIM;
 use crate::objects::{Condition, MachineStatus, Meta as _, Vm, Vmi, condition};
 
 /// `after` with all that people read.
@@ -88,7 +89,9 @@ fn printable(vm: &Vm, own: Option<&Vmi>, step: &Step, after: &MachineStatus) -> 
     }
     let scheduled = condition(&status.conditions, "PodScheduled").filter(|condition| !condition.holds());
     let why = scheduled.and_then(|condition| condition.message.as_deref()).unwrap_or_default();
+    let synchronized = condition(&status.conditions, "Synchronized").and_then(|condition| condition.reason.as_deref());
     match status.reason.as_deref() {
+        _ if synchronized == Some(NO_CLAIM) => "ErrorPvcNotFound",
         _ if why.contains("persistentvolumeclaim") && why.contains("not found") => "ErrorPvcNotFound",
         _ if why.contains("unbound") && why.contains("PersistentVolumeClaims") => "WaitingForVolumeBinding",
         _ if scheduled.is_some_and(|condition| condition.reason.as_deref() == Some("Unschedulable")) => {

@@ -10,7 +10,7 @@ use serde_json::{Value, json};
 use super::decide::had_pod;
 use super::status::Failure;
 use crate::context::Context;
-use crate::names::VMI_UID;
+use crate::names::{NO_CLAIM, VMI_UID};
 use crate::objects::{InstanceKind, Kind as _, Meta as _, VmPod, Vmi};
 use crate::write::{creating, is_there, text_of};
 
@@ -57,7 +57,7 @@ pub(super) async fn make(vmi: &Vmi, context: &Context) -> Result<VmPod, MakeErro
     pods.get(&pod_name(vmi)).await.map_err(|error| failed("its pod is not read", &error))
 }
 
-/// Claims that the instance names, as far as they are there: how a disk is given to a VM depends on them.
+/// Claims that the instance names: how a disk is given to a VM depends on their modes, so no pod is made before they are there.
 async fn claims(vmi: &Vmi, context: &Context) -> Result<Vec<Document>, MakeError> {
     let spec = vmi.spec.value();
     let volumes = spec["volumes"].as_array().into_iter().flatten().take(MAX_CLAIMS);
@@ -69,7 +69,11 @@ async fn claims(vmi: &Vmi, context: &Context) -> Result<Vec<Document>, MakeError
     let mut claims = Vec::new();
     for name in named {
         let claim = api.get_opt(name).await.map_err(|error| failed(&format!("claim `{name}` is not read"), &error))?;
-        claims.extend(claim.and_then(|claim| serde_json::to_value(claim).ok()).map(Document::of));
+        let Some(claim) = claim else {
+            let message = format!("claim `{name}` is not there; make it, and the VM starts");
+            return Err(MakeError::Failed(Failure { reason: NO_CLAIM, message }));
+        };
+        claims.extend(serde_json::to_value(claim).ok().map(Document::of));
     }
     Ok(claims)
 }

@@ -10,8 +10,8 @@ mod report;
 mod vf;
 
 pub use pod::{
-    Attach, Bandwidth, DataPath, DataPathError, Dns, HostPort, NetworkAsk, Nic, NicKind, PodNet, PortProtocol, Route,
-    Tap, Vfio,
+    Attach, Bandwidth, DataPath, DataPathError, DhcpOptions, Dns, HostPort, NetworkAsk, Nic, NicKind, PodNet,
+    PortProtocol, Route, Tap, Vfio,
 };
 pub use report::{
     CheckReport, CollectReport, List, NicStats, PodDetail, PodPage, PodPhase, PodStats, PodSummary, ServerStatus,

@@ -6,13 +6,15 @@ use serde::{Deserialize, Serialize};
 pub const DEVICE_DIR: &str = "/dev/virtlet/";
 /// The same of an image that is a volume.
 pub const IMAGE_DIR: &str = "/mnt/";
+/// The same of a volume with files that only the node reads: of a disk in it, or under a layer.
+pub const VOLUME_DIR: &str = "/run/virtlet/seed/";
 
 /// What a disk is beyond what its volume says.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default, deny_unknown_fields)]
 pub struct Disk {
-    /// The pod's volume; of the root disk, what the object called it. kubelet tells no names of block volumes and images: such a volume
-    /// is at [`DEVICE_DIR`] or [`IMAGE_DIR`] by its name.
+    /// The pod's volume; of the root disk, what the object called it. kubelet tells no names of claims' volumes and of images: such a
+    /// volume is at [`DEVICE_DIR`], [`VOLUME_DIR`] or [`IMAGE_DIR`] by its name.
     pub name: String,
     /// Whether it is the disk that the machine boots from, which is of no volume, or of one at `/`.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
@@ -69,6 +71,13 @@ pub enum DiskKind {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub enum DiskSource {
+    /// The file `disk.img` of the volume, which is made if there is none.
+    DiskImage {
+        /// Bytes of the volume, if that is known: a disk that is made is smaller. The volume's file system may be larger than what the
+        /// claim has of it.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        size: Option<u64>,
+    },
     /// A layer on top of the volume, which lasts as long as the pod.
     Overlay {},
     /// A file system of ISO 9660 with the volume's files.

@@ -5,10 +5,14 @@ use std::net::{IpAddr, Ipv4Addr};
 use std::time::Duration;
 
 use ipnetwork::{IpNetwork, Ipv4Network};
-use proto::tap::{Dns, MacAddr, Nic};
+use proto::tap::{DhcpOptions, Dns, MacAddr, Nic};
 
 use crate::domain::domain_name;
 
+/// Numbers of options (RFC 2132 sections 8.3, 9.4 and 9.5).
+const NTP_SERVERS: u8 = 42;
+const TFTP_SERVER: u8 = 66;
+const BOOT_FILE: u8 = 67;
 /// Identity of the server where there is no gateway to lend its own. A guest cannot reach it, so such a guest's renewals
 /// come only when it takes to broadcast, at the second of its two timers.
 const LONELY_SERVER: Ipv4Addr = Ipv4Addr::new(169, 254, 254, 2);
@@ -37,6 +41,8 @@ pub(crate) struct Lease {
     pub(crate) hostname: String,
     /// How long a client may go on without asking again.
     pub(crate) lease: Duration,
+    /// Options that the pod says, by their numbers; none has more than 255 bytes.
+    pub(crate) said: Vec<(u8, Vec<u8>)>,
 }
 
 impl Lease {
@@ -92,7 +98,18 @@ impl Lease {
             searches: dns.searches.iter().filter_map(|domain| domain_name(domain)).collect(),
             hostname: domain_name(hostname).unwrap_or_default(),
             lease,
+            said: Vec::new(),
         })
+    }
+
+    /// The same, with options that the pod says.
+    pub(super) fn telling(self, options: &DhcpOptions) -> Self {
+        let DhcpOptions { boot_file, tftp_server, ntp_servers, private } = options;
+        let servers = ntp_servers.iter().flat_map(Ipv4Addr::octets).collect();
+        let text = |text: &String| text.clone().into_bytes();
+        let own = private.iter().map(|(number, value)| (*number, text(value)));
+        let known = [(TFTP_SERVER, text(tftp_server)), (BOOT_FILE, text(boot_file)), (NTP_SERVERS, servers)];
+        Self { said: known.into_iter().chain(own).filter(|(_, data)| !data.is_empty()).collect(), ..self }
     }
 }
 

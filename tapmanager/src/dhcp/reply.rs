@@ -3,7 +3,7 @@
 //! Options are put in by importance while there is room. What does not fit into the packet that the client takes (option
 //! 57, 576 bytes if it says nothing, and never more than the link's MTU) is dropped in this order: the search list from
 //! its end, the echoed machine identifier, the broadcast address, routes from their end (the way to a gateway and the
-//! default route come first), the domain, the host name, name servers from their end, the MTU, routers from their end.
+//! default route come first), the domain, the host name, what the pod says, from its end, name servers from their end, the MTU, routers from their end.
 //! Address, mask, times and identities always fit. The options stand in the order that the client asked for them in.
 //!
 //! An option longer than 255 bytes comes in pieces, each an option of the same number (RFC 3396). The RFC lets them end
@@ -116,6 +116,7 @@ fn drafts(answer: Answer, lease: &Lease, request: &Request) -> Vec<Draft> {
         drafts.push(one(Code::InterfaceMtu, lease.mtu.to_be_bytes()));
     }
     drafts.push(several(Code::DomainNameServer, &lease.dns, |server| server.octets().to_vec()));
+    drafts.extend(lease.said.iter().map(|(number, data)| one(Code::from(*number), data)));
     drafts.push(one(Code::Hostname, lease.hostname.as_bytes()));
     drafts.push(one(Code::DomainName, lease.searches.first().map(String::as_bytes).unwrap_or_default()));
     drafts.push(several(routes, &lease.routes, |(dst, hop)| {

@@ -36,6 +36,7 @@ fn lease() -> Lease {
         searches: ["default.svc.cluster.local", "svc.cluster.local", "cluster.local"].map(str::to_owned).to_vec(),
         hostname: "web-0".to_owned(),
         lease: Duration::from_secs(86_400),
+        said: Vec::new(),
     }
 }
 
@@ -504,4 +505,24 @@ fn an_option_that_clients_do_not_put_together_ends_with_its_first_piece() {
     let lengths: Vec<_> =
         pieces(&heard).into_iter().filter(|(code, _)| *code == 6).map(|(_, data)| data.len()).collect();
     assert_eq!(lengths, [252]);
+}
+
+#[test]
+fn what_a_pod_says_is_told_beside_what_its_network_has() {
+    let said = proto::tap::DhcpOptions {
+        boot_file: "pxelinux.0".into(),
+        tftp_server: "boot.example.com".into(),
+        ntp_servers: vec![OURS, OTHER],
+        private: [(224, "a site's own".into()), (254, String::new())].into(),
+    };
+    let lease = lease().telling(&said);
+    let shown: Vec<_> = lease.said.iter().map(|(number, data)| (*number, data.len())).collect();
+    assert_eq!(shown, [(66, 16), (67, 10), (42, 8), (224, 12)], "what is empty is not said");
+    let payload = ask(lease, &Say::new(MessageType::Discover)).expect("an offer").payload;
+    let has = |option: &[u8]| payload.windows(option.len()).any(|part| part == option);
+    assert!(
+        has(b"\x43\x0apxelinux.0") && has(b"\x42\x10boot.example.com") && has(b"\xe0\x0ca site's own"),
+        "{payload:?}"
+    );
+    assert!(has(&[42, 8, 10, 77, 0, 2, 10, 77, 0, 3]), "{payload:?}");
 }

@@ -129,7 +129,7 @@ impl<W: World> Operations<W> {
             self.faults.after("virtual functions taken").at(Step::Claim)?;
         }
         let net = Arc::new(PodNet { netns: record.netns.clone(), nics: joined.nics, dns: dns.unwrap_or_default() });
-        progress.serving = Some(self.world.serve(&net, &record.request.hostname, joined.ports));
+        progress.serving = Some(self.world.serve(&net, &record.request, joined.ports));
         self.faults.after("DHCP served").at(Step::Serve)?;
         record.net = Some(PodNet::clone(&net));
         record.notes = joined.notes;

@@ -271,12 +271,13 @@ impl World for Kernel {
         Ok(net::unjoin(&open(netns).await?).await?)
     }
 
-    fn serve(&self, net: &Arc<PodNet>, hostname: &str, ports: Vec<Option<Port>>) -> Serving {
+    fn serve(&self, net: &Arc<PodNet>, request: &Attach, ports: Vec<Option<Port>>) -> Serving {
         Serving::start(|servers| {
             for (nic, port) in net.nics.iter().zip(ports) {
                 // Nothing can be said to a guest on a macvtap.
                 let Some(Port { socket, neighbours }) = port else { continue };
-                if let Some(of_nic) = Servers::of(nic, &net.dns, hostname, self.lease, &neighbours) {
+                if let Some(of_nic) = Servers::of(nic, &net.dns, &request.hostname, self.lease, &neighbours) {
+                    let of_nic = of_nic.telling(request.dhcp.get(&nic.name));
                     let span = tracing::info_span!("addressing", nic = nic.name.as_str(), mac = %nic.mac);
                     servers.spawn(|cancel| address(Arc::clone(net), socket, of_nic, cancel).instrument(span));
                 } else {

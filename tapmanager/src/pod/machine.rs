@@ -151,6 +151,7 @@ fn first_difference(a: &Attach, b: &Attach) -> Option<&'static str> {
         bandwidth,
         sysctls,
         cgroup,
+        dhcp,
     } = a;
     let fields = [
         ("pod", *pod == b.pod),
@@ -168,6 +169,7 @@ fn first_difference(a: &Attach, b: &Attach) -> Option<&'static str> {
         ("bandwidth", *bandwidth == b.bandwidth),
         ("sysctls", *sysctls == b.sysctls),
         ("cgroup", *cgroup == b.cgroup),
+        ("dhcp", *dhcp == b.dhcp),
     ];
     fields.into_iter().find(|(_, same)| !same).map(|(field, _)| field)
 }

@@ -6,7 +6,7 @@
 
 use std::collections::BTreeSet;
 
-use proto::tap::{Attach, Bandwidth, DataPath, Dns, HostPort, IfName, NetworkAsk, unfit_for_pod};
+use proto::tap::{Attach, Bandwidth, DataPath, DhcpOptions, Dns, HostPort, IfName, NetworkAsk, unfit_for_pod};
 
 use super::sysctl;
 
@@ -56,6 +56,7 @@ pub(super) fn check(attach: &Attach) -> Result<(), BadAttach> {
         bandwidth,
         sysctls,
         cgroup,
+        dhcp,
     } = attach;
     check_name("namespace", namespace)?;
     check_name("name", name)?;
@@ -81,12 +82,23 @@ pub(super) fn check(attach: &Attach) -> Result<(), BadAttach> {
         let plain = plain && value.chars().all(|c| c.is_ascii_graphic() || matches!(c, ' ' | '\t'));
         require(plain, "sysctls", "has a value that is empty, longer than 256 bytes, or not plain ASCII")?;
     }
+    require(dhcp.len() <= MAX_NETWORKS, "dhcp", "has more than 16 entries")?;
+    dhcp.values().try_for_each(check_dhcp)?;
     let plain = cgroup.is_empty()
         || (cgroup.starts_with('/')
             && cgroup.len() <= MAX_PATH
             && cgroup.split('/').all(|part| part != "..")
             && !cgroup.contains(char::is_control));
     require(plain, "cgroup", "is not an absolute path without `..`")
+}
+
+fn check_dhcp(options: &DhcpOptions) -> Result<(), BadAttach> {
+    let DhcpOptions { boot_file, tftp_server, ntp_servers, private } = options;
+    let plain = [boot_file, tftp_server].into_iter().chain(private.values()).all(|text| DhcpOptions::is_text(text));
+    require(plain, "dhcp", "has a text that is longer than 255 bytes, or a control character")?;
+    require(ntp_servers.len() <= DhcpOptions::MAX_SERVERS, "dhcp.ntp_servers", "has more than 16 entries")?;
+    let are_private = private.keys().all(|number| DhcpOptions::PRIVATE.contains(number));
+    require(are_private, "dhcp.private", "has an option that is not from 224 to 254")
 }
 
 /// What `attach` asks of each of its networks, in order; of the node's default network alone if it names none.

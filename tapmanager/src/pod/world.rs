@@ -192,7 +192,7 @@ pub(crate) trait World: Send + Sync + 'static {
     /// Takes our filters off the links that CNI made.
     fn unjoin(&self, netns: &Path) -> impl Future<Output = Result<(), WorldError>> + Send;
     /// Serves the guest's requests on the sockets, which are the NICs' in order.
-    fn serve(&self, net: &Arc<PodNet>, hostname: &str, ports: Vec<Option<Port>>) -> Serving;
+    fn serve(&self, net: &Arc<PodNet>, request: &Attach, ports: Vec<Option<Port>>) -> Serving;
     /// Claims the virtual functions that the pod's machine is to have. What was taken stays taken if it fails.
     fn claim(&self, record: &Record, vfs: &[PassedThrough]) -> impl Future<Output = Result<(), WorldError>> + Send;
     /// Gives back all virtual functions that the pod has; its machine has ended.

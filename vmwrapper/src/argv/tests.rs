@@ -13,7 +13,7 @@ fn nic(last_byte: u8, slot: &str, queues: usize) -> Tap {
     Tap {
         mac: MacAddr::new([2, 0, 0, 0, 0, last_byte]).expect("mac"),
         mtu: 1450,
-        slot: PciSlot::of(slot),
+        place: Place::at(slot),
         queues: (0..queues).map(|_| null()).collect(),
         vhost: Vec::new(),
     }
@@ -52,6 +52,14 @@ fn one_nic_of_one_queue() {
     -device
     {"driver":"virtio-net-pci","netdev":"vw0","id":"vwnet0","mac":"02:00:00:00:00:01","host_mtu":1450,"bus":"pcie.0","addr":"0x10"}
     "#);
+}
+
+#[test]
+fn a_nic_with_an_order_and_a_number_says_so() {
+    let mut nic = nic(1, "0x1e", 1);
+    nic.place.boot = Some(2);
+    nic.place.acpi_index = Some(7);
+    assert!(appended([nic]).ends_with(r#""bus":"pcie.0","addr":"0x1e","bootindex":2,"acpi-index":7}"#));
 }
 
 #[test]
@@ -100,7 +108,7 @@ fn what_libvirt_gave_comes_first_byte_for_byte() {
 
 #[test]
 fn what_is_passed_through_shares_one_object_and_what_libvirt_gives_is_left_to_it() {
-    let device = |slot| Nic::Vfio(Vfio { slot: PciSlot::of(slot), device: null() });
+    let device = |slot| Nic::Vfio(Vfio { place: Place::at(slot), device: null() });
     let nics = Nics {
         iommufd: Some(null()),
         nics: vec![device("0x10"), Nic::Hostdev, Nic::Tap(nic(3, "0x12", 1)), device("0x13")],

@@ -35,7 +35,7 @@ fn a_whole_environment_is_a_pod() {
     assert_eq!(pod.token.as_str(), SECRET);
     assert_eq!(pod.handoff, Path::new("/run/virtlet/handoff.sock"));
     assert_eq!(pod.emulator, Path::new("/usr/bin/qemu-system-x86_64"));
-    assert_eq!(pod.slots.iter().map(ToString::to_string).collect::<Vec<_>>(), ["0x10", "0x1e"]);
+    assert_eq!(pod.places.iter().map(|place| place.slot.to_string()).collect::<Vec<_>>(), ["0x10", "0x1e"]);
     assert_eq!((pod.deadline, pod.bus), (Duration::from_secs(10), PciBus::Pcie));
     assert_eq!(pod.variables, [TOKEN, HANDOFF, EMULATOR, NICS, "VIRTLET_OF_TOMORROW"]);
 }
@@ -46,6 +46,13 @@ fn the_bus_of_either_chipset_can_be_named() {
         assert_eq!(pod(with(&[(NIC_BUS, Some(name.as_bytes()))])).bus, bus);
         assert_eq!(bus.to_string(), name);
     }
+}
+
+#[test]
+fn a_nic_may_have_an_order_and_a_number() {
+    let pod = pod(with(&[(NICS, Some(b"0x10/index=16383/boot=2,0x11/boot=1,0x12"))]));
+    let shown: Vec<_> = pod.places.iter().map(|place| (place.boot, place.acpi_index)).collect();
+    assert_eq!(shown, [(Some(2), Some(16383)), (Some(1), None), (None, None)]);
 }
 
 #[test]
@@ -94,6 +101,14 @@ fn wrong_values_are_refused() {
         (NICS, b"0x1f", "variable `VIRTLET_NICS`: `0x1f` is not a slot from 0x10 to 0x1e"),
         (NICS, b"0x+1", "variable `VIRTLET_NICS`: `0x+1` is not a slot from 0x10 to 0x1e"),
         (NICS, b"0x10,0x11,0x10", "variable `VIRTLET_NICS`: `0x10` stands there twice"),
+        (NICS, b"0x10/boot=0", "variable `VIRTLET_NICS`: `0x10/boot=0` has a number that is none, or two of them"),
+        (
+            NICS,
+            b"0x10/boot=1/boot=2",
+            "variable `VIRTLET_NICS`: `0x10/boot=1/boot=2` has a number that is none, or two of them",
+        ),
+        (NICS, b"0x10/rom=x", "variable `VIRTLET_NICS`: `0x10/rom=x` says something else than `boot` and `index`"),
+        (NICS, b"0x10/", "variable `VIRTLET_NICS`: `0x10/` says something else than `boot` and `index`"),
         (NICS, b"\xff", "variable `VIRTLET_NICS` is not text"),
         (NIC_BUS, b"pcie.1", "variable `VIRTLET_NIC_BUS` is not `pcie.0` or `pci.0`"),
         (DEADLINE, b"", "variable `VIRTLET_DEADLINE_MS` is not a number of milliseconds from 1 to 600000"),

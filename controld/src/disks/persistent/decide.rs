@@ -14,12 +14,11 @@
 
 use vmspec::plan::OnImageChange;
 
+use super::super::volume_name;
 use super::header::{DATA, DATA_V1, Header, HeaderError, ImageHash, State};
 use crate::model::domain::Slice;
 use uuid::Uuid;
 
-/// Of all UUIDs that are made of the names of volumes.
-const VOLUMES: Uuid = Uuid::from_u128(0xb1b4_7d4e_9a0e_4f6c_8a55_3f0c_6f1d_52a7);
 /// The least unit of a disk.
 const SECTOR: u64 = 512;
 
@@ -126,7 +125,9 @@ pub(super) fn judge(seen: &Seen, wanted: &Wanted) -> Result<Decision, Refusal> {
             (written.image, slice(seen.size, written.offset, written.virtual_size), written.uuid)
         }
         // Nothing in it tells it from another copy of the image.
-        (Some(Header::V1 { image }), _) => (image, slice(seen.size, DATA_V1, SECTOR), of_volume(&wanted.volume)),
+        (Some(Header::V1 { image }), _) => {
+            (image, slice(seen.size, DATA_V1, SECTOR), volume_name::uuid(&wanted.volume))
+        }
     };
     if image == wanted.image {
         return Ok(Decision::Boot { slice: slice?, uuid, image: Booted::Wanted });
@@ -145,7 +146,7 @@ fn as_is(seen: &Seen, wanted: &Wanted) -> Result<Decision, Refusal> {
         return Err(Refusal::NotAsIs);
     }
     let slice = Slice { offset: 0, size: seen.size };
-    Ok(Decision::Boot { slice, uuid: of_volume(&wanted.volume), image: Booted::AsIs })
+    Ok(Decision::Boot { slice, uuid: volume_name::uuid(&wanted.volume), image: Booted::AsIs })
 }
 
 /// What the guest has of a device: all of it from `offset` on, in whole sectors.
@@ -161,10 +162,6 @@ fn slice(size: u64, offset: u64, least: u64) -> Result<Slice, Refusal> {
 pub(super) fn of_size(size: u64, offset: u64) -> Slice {
     let size = size.saturating_sub(offset);
     Slice { offset, size: size - size % SECTOR }
-}
-
-fn of_volume(name: &str) -> Uuid {
-    Uuid::new_v5(&VOLUMES, name.as_bytes())
 }
 
 #[cfg(test)]

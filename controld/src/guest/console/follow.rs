@@ -16,6 +16,7 @@ use tokio::sync::{mpsc, oneshot};
 use tracing::Instrument as _;
 
 use self::copy::Copy;
+pub use self::pod_log::make_log;
 use super::scribe::{Scribe, StandIn};
 
 /// When a log that could not be written is tried again.

@@ -26,7 +26,7 @@ fn spec() -> DomainSpec {
             handoff: "/run/virtlet/handoff.sock".into(),
             token: Token::from_random([7; 16]),
             emulator: "/usr/bin/qemu-system-x86_64".into(),
-            nic_slots: vec![0x10, 0x11],
+            nics: vec![NicPlace::at(0x10), NicPlace::at(0x11)],
             deadline: Duration::from_secs(10),
         },
         seed: Some("/run/virtlet/seed/x.iso".into()),
@@ -65,6 +65,7 @@ fn plan() -> MachinePlan {
             overlay: "/var/lib/virtlet/volumes/uid-1/root.qcow2".into(),
             images: vec![layer("00ff", "qcow2")],
             persistent: None,
+            volume: None,
         },
         huge_page: None,
         smbios: None,
@@ -141,8 +142,11 @@ fn what_a_machine_may_be_given_later_is_there_from_the_start() {
 
 #[test]
 fn what_libvirt_passes_through_stands_where_vmwrapper_would_put_it() {
-    let hostdev =
-        |device: &str, slot| Hostdev { device: PassedDevice::Pci(device.parse().expect("address")), slot, rom: false };
+    let hostdev = |device: &str, slot| Hostdev {
+        device: PassedDevice::Pci(device.parse().expect("address")),
+        place: NicPlace::at(slot),
+        rom: false,
+    };
     let hostdevs = vec![hostdev("0000:01:10.0", 0x10), hostdev("10000:e1:1f.7", 0x12)];
     let text = xml(&DomainSpec { hostdevs, ..spec() }).expect("describes");
     let (_, part) = text.split_once("<hostdev").expect("a device");
@@ -154,8 +158,10 @@ fn what_libvirt_passes_through_stands_where_vmwrapper_would_put_it() {
 fn devices_that_kubelet_allocated_stand_behind_the_nics() {
     let part = PassedDevice::Mdev(Uuid::from_u128(7));
     let card = PassedDevice::Pci("0000:65:00.0".parse().expect("address"));
-    let hostdevs =
-        vec![Hostdev { device: card, slot: 0x12, rom: true }, Hostdev { device: part, slot: 0x13, rom: true }];
+    let hostdevs = vec![
+        Hostdev { device: card, place: NicPlace::at(0x12), rom: true },
+        Hostdev { device: part, place: NicPlace::at(0x13), rom: true },
+    ];
     let text = xml(&DomainSpec { hostdevs, ..spec() }).expect("describes");
     let (_, part) = text.split_once("<hostdev").expect("a device");
     let (part, rest) = part.split_once("<rng").expect("what follows");
@@ -515,7 +521,7 @@ fn a_persistent_root_is_a_slice_of_its_device_and_gives_the_machine_its_uuid() {
         });
         let slice = Slice { offset, size: (64 << 20) - offset };
         let disk = DiskNow { io: AsyncIo::IoUring, sectors };
-        spec.root = Some(RootNow { disk, slice, uuid: Uuid::from_u128(0xd15c) });
+        spec.root = Some(RootNow { disk, slice, uuid: Some(Uuid::from_u128(0xd15c)) });
         let text = xml(&spec).expect("describes");
         assert!(text.contains("uuid=00000000-0000-0000-0000-00000000d15c"), "{text}");
         assert!(!text.contains("root.qcow2"), "{text}");

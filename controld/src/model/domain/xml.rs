@@ -10,7 +10,7 @@ mod io_threads;
 mod places;
 
 use self::disks::Other;
-pub use self::disks::group_of;
+pub use self::disks::{GROUP_OF_ROOT, group_of};
 use self::places::Places;
 pub use self::places::{target_of, target_of_root};
 
@@ -24,7 +24,7 @@ use vmspec::plan::{Graphics, MAX_DISKS, PanicModel};
 
 use proto::agent::{EXIT_PORT, LOG_PORT, PORT as AGENT_PORT, SHARE_TAG};
 
-use super::{DomainSpec, METADATA_NAMESPACE, Shared};
+use super::{DomainSpec, METADATA_NAMESPACE, NicPlace, Shared};
 
 const QEMU_NAMESPACE: &str = "http://libvirt.org/schemas/domain/qemu/1.0";
 
@@ -190,13 +190,10 @@ fn devices(doc: &mut Doc, spec: &DomainSpec) -> Result<(), DomainError> {
     if let Some(share) = &spec.share {
         filesystem(doc, share)?;
     }
-    let socket = path(&spec.console_socket)?;
-    let log = path(&spec.console_log)?;
-    doc.nest("serial", &[("type", "unix")], |doc| {
-        doc.leaf("source", &[("mode", "bind"), ("path", socket)])?;
-        doc.leaf("log", &[("file", log), ("append", "on")])?;
-        doc.leaf("target", &[("type", "isa-serial"), ("port", "0")])
-    })?;
+    let described = &spec.plan.hardware.described.devices;
+    if !described.no_serial {
+        serial(doc, &spec.console_socket, &spec.console_log)?;
+    }
     channel(doc, &spec.qga_socket, "org.virtlet.qga.0", "1", Some(QGA_ALIAS))?;
     channel(doc, &spec.agent_socket, AGENT_PORT, "2", None)?;
     if spec.plan.guest.command.is_some() {
@@ -218,25 +215,40 @@ fn devices(doc: &mut Doc, spec: &DomainSpec) -> Result<(), DomainError> {
         hardware::hostdev(doc, hostdev)?;
     }
     extras::rng(doc, &spec.plan.hardware)?;
-    // Gives memory that the guest has freed back to the node. What the balloon holds is not the guest's, however little it has:
-    // it would be killed at its cgroup's limit.
-    // Huge pages are the guest's for as long as it runs, and so is memory that is pinned for a device.
-    let is_pinned = !spec.hostdevs.is_empty() || spec.locked_memory.is_some();
-    let reporting = if spec.plan.huge_page.is_some() || is_pinned { "off" } else { "on" };
-    let balloon = [("model", "virtio"), ("autodeflate", "off"), ("freePageReporting", reporting)];
-    doc.nest("memballoon", &balloon, |doc| {
-        doc.leaf("stats", &[("period", "10")])?;
-        doc.pci(0, BALLOON_SLOT)
-    })?;
+    balloon(doc, spec)?;
     if spec.pvpanic_pci {
         doc.nest("panic", &[("model", "pvpanic")], |doc| doc.pci(0, PANIC_SLOT))?;
     } else {
         doc.leaf("panic", &[("model", "isa")])?;
     }
     // Beside that one, if it is another.
-    let described = spec.plan.hardware.described.devices.panic.iter();
-    let mut more = described.filter(|model| spec.pvpanic_pci || **model != PanicModel::Isa);
+    let mut more = described.panic.iter().filter(|model| spec.pvpanic_pci || **model != PanicModel::Isa);
     more.try_for_each(|model| doc.leaf("panic", &[("model", model.word())]))
+}
+
+fn serial(doc: &mut Doc, socket: &Path, log: &Path) -> Result<(), DomainError> {
+    let (socket, log) = (path(socket)?, path(log)?);
+    doc.nest("serial", &[("type", "unix")], |doc| {
+        doc.leaf("source", &[("mode", "bind"), ("path", socket)])?;
+        doc.leaf("log", &[("file", log), ("append", "on")])?;
+        doc.leaf("target", &[("type", "isa-serial"), ("port", "0")])
+    })
+}
+
+/// Gives memory that the guest has freed back to the node. What the balloon holds is not the guest's, however little it has: it would be
+/// killed at its cgroup's limit. Huge pages are the guest's for as long as it runs, and so is memory that is pinned for a device.
+fn balloon(doc: &mut Doc, spec: &DomainSpec) -> Result<(), DomainError> {
+    if spec.plan.hardware.described.devices.no_balloon {
+        // libvirt gives one to a machine that says nothing.
+        return doc.leaf("memballoon", &[("model", "none")]);
+    }
+    let is_pinned = !spec.hostdevs.is_empty() || spec.locked_memory.is_some();
+    let reporting = if spec.plan.huge_page.is_some() || is_pinned { "off" } else { "on" };
+    let balloon = [("model", "virtio"), ("autodeflate", "off"), ("freePageReporting", reporting)];
+    doc.nest("memballoon", &balloon, |doc| {
+        doc.leaf("stats", &[("period", "10")])?;
+        doc.pci(0, BALLOON_SLOT)
+    })
 }
 
 fn filesystem(doc: &mut Doc, share: &Shared) -> Result<(), DomainError> {
@@ -275,7 +287,7 @@ fn file_channel(doc: &mut Doc, file: &Path, name: &str, port: &str) -> Result<()
 
 fn commandline(doc: &mut Doc, spec: &DomainSpec) -> Result<(), DomainError> {
     let env = &spec.env;
-    let slots: Vec<String> = env.nic_slots.iter().map(|slot| format!("{slot:#x}")).collect();
+    let slots: Vec<String> = env.nics.iter().map(placed).collect();
     let (slots, deadline) = (slots.join(","), env.deadline.as_millis().to_string());
     let variables = [
         ("VIRTLET_HANDOFF", path(&env.handoff)?),
@@ -300,6 +312,13 @@ fn commandline(doc: &mut Doc, spec: &DomainSpec) -> Result<(), DomainError> {
             doc.nest("qemu:frontend", &[], |doc| doc.leaf("qemu:property", &name))
         })
     })
+}
+
+/// A NIC's place as vmwrapper reads it. As with disks, in front of all that say one the root disk is if nobody says where that is.
+fn placed(NicPlace { slot, boot_order, acpi_index }: &NicPlace) -> String {
+    let order = boot_order.map(|order| format!("/boot={}", order.saturating_add(1))).unwrap_or_default();
+    let index = acpi_index.map(|index| format!("/index={index}")).unwrap_or_default();
+    format!("{slot:#x}{order}{index}")
 }
 
 /// The document in the making. Every text goes through here and is looked at.

@@ -4,7 +4,7 @@ pub(super) mod disks;
 
 use crate::Accelerator;
 use crate::error::{Error, Kind, Result};
-use crate::plan::{Chipset, Cpus, Described, Firmware, Hardware, PanicModel, Watchdog};
+use crate::plan::{Chipset, Cpus, Described, Firmware, Hardware, Memory, PanicModel, Watchdog};
 
 /// # Errors
 /// When it does not.
@@ -33,6 +33,19 @@ pub(super) fn check(hardware: &Hardware, cpus: Cpus, accel: Accelerator, is_aske
     Ok(())
 }
 
+/// The memory of a machine without a balloon, which is what it boots with.
+///
+/// # Errors
+/// When it is to be given more.
+pub(super) fn fixed(memory: Memory) -> Result<Memory> {
+    if memory.max > memory.boot {
+        let what = "annotation virtlet.k8s/vm: devices.memBalloon: a VM without one is given no more memory than it boots with; unset \
+                    annotation virtlet.cloud/max-memory, or take a runtime handler without `max_memory_mib`";
+        return Err(Error::new(Kind::Invalid, what));
+    }
+    Ok(memory)
+}
+
 /// Whether machine type, firmware and devices go together, and are the pod's to say.
 fn devices(hardware: &Hardware, accel: Accelerator, is_asked: bool) -> Result<()> {
     let Described { machine, use_serial, devices, .. } = &hardware.described;
@@ -43,6 +56,9 @@ fn devices(hardware: &Hardware, accel: Accelerator, is_asked: bool) -> Result<()
         if hardware.extras.watchdog == Some(Watchdog::Itco) {
             return invalid("machine: the runtime handler's watchdog, itco, is of the chipset `q35`".to_owned());
         }
+    }
+    if *use_serial && devices.no_serial {
+        return invalid("firmware.useSerial: there is no serial console, as devices.serialConsole says".to_owned());
     }
     if *use_serial && hardware.firmware != Firmware::Bios {
         return invalid("firmware.useSerial: is for a BIOS, and the runtime handler has UEFI".to_owned());
@@ -109,11 +125,18 @@ mod tests {
             of(graphics, &none, Firmware::Bios),
             of(video, &none, Firmware::Bios),
             of(r#"{"v":1,"firmware":{"useSerial":true}}"#, &none, secure),
+            of(r#"{"v":1,"firmware":{"useSerial":true},"devices":{"serialConsole":false}}"#, &none, Firmware::Bios),
             of(r#"{"v":1,"machine":"pc"}"#, &none, secure),
             of(r#"{"v":1,"machine":"pc-i440fx-9.2"}"#, &itco, Firmware::Bios),
             of(r#"{"v":1,"devices":{"panicDevices":[{"model":"hyperv"}]}}"#, &none, Firmware::Bios),
         ];
         insta::assert_snapshot!(told.join("\n"));
+    }
+
+    #[test]
+    fn memory_that_grows_takes_a_balloon() {
+        assert_eq!(fixed(Memory { boot: 1, max: 1 }).expect("as it boots").boot, 1);
+        assert!(fixed(Memory { boot: 1, max: 2 }).expect_err("grows").to_string().contains("devices.memBalloon"));
     }
 
     #[test]

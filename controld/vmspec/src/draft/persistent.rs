@@ -4,7 +4,7 @@ use std::path::Path;
 
 use crate::annotations::PodAnnotations;
 use crate::error::{Error, Kind, Result};
-use crate::plan::{OnImageChange, RootDevice, RootLifetime};
+use crate::plan::{DescribedSource, OnImageChange, RootDevice, RootLifetime};
 use crate::settings::Handler;
 use crate::{ContainerConfig, Device};
 
@@ -40,6 +40,9 @@ pub(super) fn of(
             "a volume mount at `/` cannot be the root disk; use a block volume (`volumeMode: Block`, `volumeDevices`)",
         ));
     }
+    if let Some(source) = &annotations.described.root.source {
+        return of_description(source, container, annotations).map(|()| None);
+    }
     let mut roots = container.devices.iter().filter(|device| is_root(device));
     let Some(Device { host_path, read_only, .. }) = roots.next() else {
         return match as_is {
@@ -55,6 +58,13 @@ pub(super) fn of(
     if *read_only {
         return Err(invalid("device at `/` is read-only, which no root disk can be; unset `readOnly` of the claim"));
     }
+    check(annotations)?;
+    let on_image_change = handler.defaults.root_on_image_change.get().copied().unwrap_or_default();
+    Ok(Some(Wanted { host_path: host_path.clone(), on_image_change, as_is }))
+}
+
+/// What the pod may want of a root disk that is a volume.
+fn check(annotations: &PodAnnotations) -> Result<()> {
     if annotations.root_volume_size.is_some() {
         return Err(invalid(
             "annotation VirtletRootVolumeSize: the root disk is a persistent volume, which has its own size; unset it",
@@ -65,8 +75,21 @@ pub(super) fn of(
             "annotation virtlet.cloud/root-lifetime: the root disk is a persistent volume, which outlives containers; unset it",
         ));
     }
-    let on_image_change = handler.defaults.root_on_image_change.get().copied().unwrap_or_default();
-    Ok(Some(Wanted { host_path: host_path.clone(), on_image_change, as_is }))
+    Ok(())
+}
+
+/// Whether a root disk that is described to be of a volume ([`volume_disks`](super::volume_disks)) is said so alone.
+fn of_description(source: &DescribedSource, container: &ContainerConfig, annotations: &PodAnnotations) -> Result<()> {
+    let devices = container.devices.iter().filter(|device| is_root(device)).count();
+    let most = usize::from(*source == DescribedSource::Overlay);
+    if devices > most || annotations.root_device == RootDevice::AsIs {
+        return Err(invalid(
+            "annotation virtlet.k8s/vm says what the root disk is of; unset the device at `/` and annotation virtlet.cloud/root-device",
+        ));
+    }
+    // A layer lasts no longer than its container.
+    let other = PodAnnotations { root_lifetime: None, ..annotations.clone() };
+    check(if most == 0 { annotations } else { &other })
 }
 
 fn invalid(what: &str) -> Error {
@@ -75,8 +98,11 @@ fn invalid(what: &str) -> Error {
 
 #[cfg(test)]
 mod tests {
+    use proto::vm::VmDescription;
+
     use super::*;
     use crate::Mount;
+    use crate::plan::Described;
 
     fn device(path: &str, read_only: bool) -> Device {
         Device { host_path: "/var/lib/kubelet/x/pvc-1".into(), container_path: path.into(), read_only }
@@ -122,5 +148,24 @@ mod tests {
         insta::assert_snapshot!(shown.join("\n"));
         assert!(of(&with(vec![device("/", false)]), &as_is, &Handler::default()).expect("plans").expect("one").as_is);
         assert_eq!(of(&with(Vec::new()), &sized, &Handler::default()).expect("plans"), None);
+    }
+
+    #[test]
+    fn what_the_description_says_of_the_root_disk_is_said_once() {
+        let with_source = |source: &str| {
+            let text = format!(r#"{{"v":1,"disks":[{{"name":"os","root":true,"source":{{{source}}}}}]}}"#);
+            let described = Described::of(VmDescription::parse(&text).expect("valid")).expect("a machine");
+            PodAnnotations { described, ..PodAnnotations::default() }
+        };
+        let of = |devices, annotations: &PodAnnotations| of(&with(devices), annotations, &Handler::default());
+        let (file, layer) = (with_source(r#""diskImage":{}"#), with_source(r#""overlay":{}"#));
+        assert_eq!(of(Vec::new(), &file).expect("plans"), None);
+        // The block volume that the layer is on.
+        assert_eq!(of(vec![device("/", true)], &layer).expect("plans"), None);
+        of(vec![device("/", false)], &file).expect_err("two root disks");
+        let short = |root: PodAnnotations| PodAnnotations { root_lifetime: Some(RootLifetime::Container), ..root };
+        assert_eq!(of(Vec::new(), &short(layer)).expect("plans"), None);
+        of(Vec::new(), &short(file.clone())).expect_err("a volume outlives containers");
+        of(Vec::new(), &PodAnnotations { root_volume_size: Some(1 << 30), ..file }).expect_err("it has its size");
     }
 }

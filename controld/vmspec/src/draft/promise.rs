@@ -27,7 +27,7 @@ pub fn promise(wishes: Wishes<'_>) -> Result<Vec<Setting>> {
         net: &PodNet { netns: "/run/netns/x".into(), nics: Vec::new(), dns: Dns::default() },
         share: draft.share(),
         disks: &draft.guest_disks(),
-        instance: draft.persistent_root().map(|_| Uuid::nil()),
+        instance: draft.has_lasting_root().then(Uuid::nil),
     };
     wishes.check_unread()?;
     let made = Made {
@@ -40,7 +40,11 @@ pub fn promise(wishes: Wishes<'_>) -> Result<Vec<Setting>> {
         passed: &Passed::default(),
         net: None,
         disks: &draft.flexvolumes,
-        root: draft.root.as_ref().map(|root| Root { on_image_change: root.on_image_change, as_is: root.as_is }),
+        root: (draft.root.as_ref())
+            .map(|root| Root::Block { on_image_change: root.on_image_change, as_is: root.as_is })
+            .or_else(|| {
+                draft.volume_root.as_ref().map(|root| if root.is_lasting() { Root::File } else { Root::Overlay })
+            }),
     };
     Ok(explain(Said { annotations, container, handler }, made))
 }

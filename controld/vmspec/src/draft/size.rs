@@ -164,6 +164,10 @@ pub fn again(
         }
         (None, None) => now.memory,
     };
+    if memory != now.memory && plan.hardware.described.devices.no_balloon {
+        let what = "the memory of a running machine without a balloon cannot be changed; restart the pod";
+        return Err(Error::new(Kind::State, what));
+    }
     if memory > plan.memory.max {
         let what = format!(
             "{} MiB of guest memory are more than the {} MiB that the running machine can be given; set annotation \

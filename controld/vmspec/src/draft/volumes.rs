@@ -1,6 +1,6 @@
 //! How a guest has the volumes of its pod: as disks, or by a share. Pure, as the rest of the plan.
 
-use super::{Wishes, disks, emptydir, files_disks, flexvolume, image_volumes, share, size};
+use super::{Wishes, disks, emptydir, files_disks, flexvolume, image_volumes, share, size, volume_disks};
 use crate::error::Result;
 use crate::plan::{Disk, Hardware, Share};
 
@@ -17,6 +17,10 @@ pub(super) struct Volumes {
     pub(super) flexvolumes: Vec<Disk>,
     /// Disks with files of volumes.
     pub(super) with_files: Vec<Disk>,
+    /// Disks that are in volumes.
+    pub(super) of_volumes: Vec<volume_disks::Wanted>,
+    /// The disk that the machine boots from, if it is such a one.
+    pub(super) root: Option<volume_disks::Wanted>,
 }
 
 impl Volumes {
@@ -24,10 +28,14 @@ impl Volumes {
     /// When a volume cannot be had, or a guest could not tell two of them apart.
     pub(super) fn of(wishes: &Wishes<'_>, hardware: &Hardware) -> Result<Self> {
         let Wishes { sandbox, container, annotations, flexvolumes, handler, .. } = wishes;
-        let disks = disks::of(container, hardware)?;
-        let (files, container) = emptydir::of(&annotations.emptydir_disks, sandbox, container, &disks, hardware)?;
+        let volume_disks::Found { root, others: of_volumes, rest } =
+            volume_disks::of(sandbox, container, &handler.defaults, hardware)?;
+        let disks = disks::of(&rest, hardware)?;
+        let (files, container) = emptydir::of(&annotations.emptydir_disks, sandbox, &rest, &disks, hardware)?;
         let serials: Vec<_> =
             disks.iter().map(|disk| &disk.serial).chain(files.iter().map(|disk| &disk.serial)).collect();
+        volume_disks::check(&of_volumes, &serials, hardware)?;
+        let serials: Vec<_> = serials.into_iter().chain(of_volumes.iter().map(|disk| &disk.serial)).collect();
         let (images, container) = image_volumes::of(&container, &serials, hardware)?;
         let serials: Vec<_> = serials.into_iter().chain(images.iter().map(|image| &image.serial)).collect();
         let (flexvolumes, container) = flexvolume::of(flexvolumes, sandbox, container, &serials, hardware)?;
@@ -35,7 +43,12 @@ impl Volumes {
         let with_files = files_disks::of(sandbox, &container, &serials, hardware)?;
         let has_agent = handler.defaults.has_agent(annotations);
         let share = share::of(sandbox, &container, annotations, &handler.defaults, has_agent)?;
-        Ok(Self { share, disks, files, images, flexvolumes, with_files })
+        Ok(Self { share, disks, files, images, flexvolumes, with_files, of_volumes, root })
+    }
+
+    /// Whether the machine boots from a disk in a volume that outlives its pod.
+    pub(super) fn has_lasting_root(&self) -> bool {
+        self.root.as_ref().is_some_and(volume_disks::Wanted::is_lasting)
     }
 
     /// Those that are made for the pod, with room of the node's disk.
@@ -45,8 +58,8 @@ impl Volumes {
 
     /// What of a machine with them takes memory beside its guest.
     pub(super) fn parts(&self, hardware: &Hardware) -> size::Parts {
-        let Self { share, disks, files, images, flexvolumes, with_files } = self;
-        let disks = disks.len() + files.len() + images.len() + flexvolumes.len() + with_files.len();
+        let Self { share, disks, files, images, flexvolumes, with_files, of_volumes, root: _ } = self;
+        let disks = disks.len() + files.len() + images.len() + flexvolumes.len() + with_files.len() + of_volumes.len();
         size::Parts::of(hardware, share.is_some(), disks)
     }
 }

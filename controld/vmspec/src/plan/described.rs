@@ -4,11 +4,12 @@
 
 mod devices;
 mod disk;
+mod nic;
 mod read;
 
 use std::collections::BTreeMap;
 
-use proto::tap::MacAddr;
+use proto::tap::{DhcpOptions, IfName, MacAddr};
 use proto::vm::{Chassis, CloudInit, Features};
 use serde::{Deserialize, Serialize};
 
@@ -18,6 +19,7 @@ use crate::words::words;
 
 pub use self::devices::{DescribedDevices, IoThreads, PanicModel, TabletBus, VideoModel, WatchdogAction};
 pub use self::disk::{DescribedDisk, DescribedSectors, DescribedSource, DiskCache, DiskIo, ErrorPolicy};
+pub use self::nic::{DescribedNic, SLOTS};
 pub use self::read::NotDescribed;
 
 /// All of it, for the whole life of the machine.
@@ -49,12 +51,21 @@ pub struct Described {
     /// Its root disk.
     #[serde(skip_serializing_if = "DescribedDisk::is_default")]
     pub root: DescribedDisk,
+    /// The volume that its root disk is made of; empty if that is not described.
+    #[serde(skip_serializing_if = "String::is_empty")]
+    pub root_volume: String,
     /// Its other disks, by the names of their volumes. Each of them is one of the plan's.
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     pub disks: BTreeMap<String, DescribedDisk>,
     /// Address of the NIC on the pod's default network, which that network is asked for.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub mac: Option<MacAddr>,
+    /// Its NICs, by their links in the pod.
+    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
+    pub nics: BTreeMap<IfName, DescribedNic>,
+    /// What DHCP tells on them, by their links, which tapmanager is asked for.
+    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
+    pub dhcp: BTreeMap<IfName, DhcpOptions>,
     #[serde(skip_serializing_if = "DescribedDevices::is_default")]
     pub devices: DescribedDevices,
     /// What its seed is made of, beside what annotations name. Volumes are known by their names.

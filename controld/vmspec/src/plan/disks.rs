@@ -11,6 +11,7 @@ use sha2::{Digest as _, Sha256};
 use super::file::{DiskFile, OnDisk};
 use super::image::DiskImage;
 use super::rbd::RbdImage;
+use super::volume_disk::VolumeDisk;
 use crate::MountOptions;
 
 /// Most disks of a machine beside root disk and seed.
@@ -53,6 +54,8 @@ pub enum DiskSource {
     Rbd(RbdImage),
     /// Files of a volume of the pod's, on a disk that is made of them at each start.
     Files(FilesDisk),
+    /// Of a volume that kubelet has mounted.
+    Volume(VolumeDisk),
 }
 
 /// What a disk with files is made of.
@@ -77,7 +80,7 @@ impl DiskSource {
     pub const fn block(&self) -> Option<&BlockDevice> {
         match self {
             Self::Block(device) | Self::Mounted(MountedDevice { device, .. }) => Some(device),
-            Self::File(_) | Self::Image(_) | Self::Rbd(_) | Self::Files(_) => None,
+            Self::File(_) | Self::Image(_) | Self::Rbd(_) | Self::Files(_) | Self::Volume(_) => None,
         }
     }
 
@@ -86,7 +89,9 @@ impl DiskSource {
     pub const fn file(&self) -> Option<&DiskFile> {
         match self {
             Self::File(file) => Some(file),
-            Self::Block(_) | Self::Image(_) | Self::Mounted(_) | Self::Rbd(_) | Self::Files(_) => None,
+            Self::Block(_) | Self::Image(_) | Self::Mounted(_) | Self::Rbd(_) | Self::Files(_) | Self::Volume(_) => {
+                None
+            }
         }
     }
 
@@ -95,7 +100,9 @@ impl DiskSource {
     pub const fn rbd(&self) -> Option<&RbdImage> {
         match self {
             Self::Rbd(image) => Some(image),
-            Self::Block(_) | Self::File(_) | Self::Image(_) | Self::Mounted(_) | Self::Files(_) => None,
+            Self::Block(_) | Self::File(_) | Self::Image(_) | Self::Mounted(_) | Self::Files(_) | Self::Volume(_) => {
+                None
+            }
         }
     }
 
@@ -103,7 +110,7 @@ impl DiskSource {
     #[must_use]
     pub fn mounted(&self) -> Option<OnDisk> {
         match self {
-            Self::Block(_) | Self::Image(_) | Self::Files(_) => None,
+            Self::Block(_) | Self::Image(_) | Self::Files(_) | Self::Volume(_) => None,
             Self::File(file) => file.file_system.map(|file_system| OnDisk { partition: 0, file_system }),
             Self::Mounted(mounted) => Some(mounted.on),
             Self::Rbd(image) => image.on,
@@ -114,7 +121,7 @@ impl DiskSource {
     #[must_use]
     pub const fn image(&self) -> Option<&DiskImage> {
         match self {
-            Self::Block(_) | Self::File(_) | Self::Mounted(_) | Self::Rbd(_) | Self::Files(_) => None,
+            Self::Block(_) | Self::File(_) | Self::Mounted(_) | Self::Rbd(_) | Self::Files(_) | Self::Volume(_) => None,
             Self::Image(image) => Some(image),
         }
     }
@@ -124,7 +131,16 @@ impl DiskSource {
     pub const fn files(&self) -> Option<&FilesDisk> {
         match self {
             Self::Files(files) => Some(files),
-            Self::Block(_) | Self::File(_) | Self::Image(_) | Self::Mounted(_) | Self::Rbd(_) => None,
+            Self::Block(_) | Self::File(_) | Self::Image(_) | Self::Mounted(_) | Self::Rbd(_) | Self::Volume(_) => None,
+        }
+    }
+
+    /// What it is of a mounted volume, if it is of one.
+    #[must_use]
+    pub const fn volume(&self) -> Option<&VolumeDisk> {
+        match self {
+            Self::Block(_) | Self::File(_) | Self::Image(_) | Self::Mounted(_) | Self::Rbd(_) | Self::Files(_) => None,
+            Self::Volume(volume) => Some(volume),
         }
     }
 }

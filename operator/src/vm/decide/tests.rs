@@ -1,4 +1,6 @@
 use super::*;
+use crate::names::NO_CLAIM;
+use crate::objects::Condition;
 use crate::sample::{at, going, vm, vmi};
 
 /// One that had its strategy before.
@@ -77,6 +79,14 @@ fn failed_starts_wait_longer_and_longer() {
     }
     let ran = decide(&vm, Some(&vmi("good", "Running")), &at(5)).status;
     assert_eq!(ran.start_failure, None);
+}
+
+#[test]
+fn a_claim_that_is_not_there_is_told() {
+    let mut waits = vmi("a", "Pending");
+    waits.status.conditions.push(Condition::new("Synchronized", false, NO_CLAIM, ""));
+    let status = decide(&old("Always"), Some(&waits), &at(0)).status;
+    assert_eq!(status.printable_status.as_deref(), Some("ErrorPvcNotFound"));
 }
 
 #[test]

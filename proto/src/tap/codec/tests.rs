@@ -1,11 +1,11 @@
 use std::net::IpAddr;
 
 use super::super::{
-    Arm, Attach, Bandwidth, CheckReport, CollectReport, DataPath, Dns, Forget, Handoff, HandoffNic, HandoffReply,
-    HandoffRequest, HandoffTap, HandoffVfio, Hello, HostPort, List, MAX_STATS_PAGE, MAX_TROUBLE, MacAddr, NetworkAsk,
-    Nic, NicKind, NicStats, OwnerId, PciAddress, PfSummary, PodDetail, PodId, PodNet, PodPage, PodPhase, PodStats,
-    PodSummary, PortProtocol, ProcessId, QemuUser, Reply, Request, Route, ServerStatus, StatsPage, Tap, Token, VfClaim,
-    VfDetail, VfHolder, VfPage, VfRequest, VfStep, VfSummary, Vfio,
+    Arm, Attach, Bandwidth, CheckReport, CollectReport, DataPath, DhcpOptions, Dns, Forget, Handoff, HandoffNic,
+    HandoffReply, HandoffRequest, HandoffTap, HandoffVfio, Hello, HostPort, List, MAX_STATS_PAGE, MAX_TROUBLE, MacAddr,
+    NetworkAsk, Nic, NicKind, NicStats, OwnerId, PciAddress, PfSummary, PodDetail, PodId, PodNet, PodPage, PodPhase,
+    PodStats, PodSummary, PortProtocol, ProcessId, QemuUser, Reply, Request, Route, ServerStatus, StatsPage, Tap,
+    Token, VfClaim, VfDetail, VfHolder, VfPage, VfRequest, VfStep, VfSummary, Vfio,
 };
 use super::*;
 
@@ -60,6 +60,11 @@ fn requests() -> Vec<Request> {
             bandwidth: Some(Bandwidth { ingress_rate: Some(1_000_000), ..Bandwidth::default() }),
             sysctls: [("net.ipv4.ip_forward".into(), "1".into())].into(),
             cgroup: "/kubepods/pod6f0b".into(),
+            dhcp: [(
+                "eth0".parse().expect("name"),
+                DhcpOptions { boot_file: "pxe".into(), private: [(240, "x".into())].into(), ..DhcpOptions::default() },
+            )]
+            .into(),
         }),
         Request::Arm(Arm { pod: pod(), qemu: Some(QemuUser { uid: 64055, gid: 64055 }), iommufd: None }),
         Request::Detach { pod: pod() },

@@ -1,7 +1,7 @@
 //! What a pod's network is to be, and what it is.
 
 use std::collections::BTreeMap;
-use std::net::IpAddr;
+use std::net::{IpAddr, Ipv4Addr};
 use std::path::PathBuf;
 use std::str::FromStr;
 
@@ -55,6 +55,9 @@ pub struct Attach {
     /// The pod's cgroup, for the CNI capability `cgroupPath`; empty says none.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub cgroup: String,
+    /// What DHCP tells the guest on a link beside what the network has.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub dhcp: BTreeMap<IfName, DhcpOptions>,
 }
 
 impl Attach {
@@ -77,7 +80,41 @@ impl Attach {
             bandwidth: None,
             sysctls: BTreeMap::new(),
             cgroup: String::new(),
+            dhcp: BTreeMap::new(),
         }
+    }
+}
+
+/// Options of DHCP (RFC 2132) beside those that a network has.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct DhcpOptions {
+    /// Option 67; empty says none, as does an empty one of the others.
+    #[serde(skip_serializing_if = "String::is_empty")]
+    pub boot_file: String,
+    /// Option 66.
+    #[serde(skip_serializing_if = "String::is_empty")]
+    pub tftp_server: String,
+    /// Option 42.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub ntp_servers: Vec<Ipv4Addr>,
+    /// Options of [`DhcpOptions::PRIVATE`].
+    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
+    pub private: BTreeMap<u8, String>,
+}
+
+impl DhcpOptions {
+    /// Numbers of options that are a site's own (RFC 3942).
+    pub const PRIVATE: std::ops::RangeInclusive<u8> = 224..=254;
+    /// Most servers of a kind.
+    pub const MAX_SERVERS: usize = 16;
+    /// Most bytes of a text, which is all that one option has.
+    pub const MAX_TEXT: usize = 255;
+
+    /// Whether a text can be an option.
+    #[must_use]
+    pub fn is_text(text: &str) -> bool {
+        text.len() <= Self::MAX_TEXT && !text.chars().any(char::is_control)
     }
 }
 

@@ -32,6 +32,7 @@ fn all_of_a_nic_is_told() {
         searches: vec!["ns.svc.cluster.local".to_owned(), "corp.example".to_owned()],
         hostname: "web-0".to_owned(),
         lease: Duration::from_secs(3600),
+        said: Vec::new(),
     };
     assert_eq!(lease, expected);
 }

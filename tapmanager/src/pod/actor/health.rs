@@ -198,7 +198,7 @@ impl<W: World> Actor<W> {
         let state = self.state.as_mut().ok_or(WorldError::NoNetns)?;
         let net = state.net.clone().ok_or(WorldError::NoNetns)?;
         let sockets = world.rejoin(&net.netns, &net.nics).await?;
-        state.serving = Some(world.serve(&net, &state.record.request.hostname, sockets));
+        state.serving = Some(world.serve(&net, &state.record.request, sockets));
         state.trouble = None;
         state.show(&self.publish);
         Ok(net)

@@ -375,7 +375,7 @@ impl World for Arc<Fake> {
         Ok(())
     }
 
-    fn serve(&self, _: &Arc<PodNet>, _: &str, _: Vec<Option<Port>>) -> Serving {
+    fn serve(&self, _: &Arc<PodNet>, _: &Attach, _: Vec<Option<Port>>) -> Serving {
         let serving = Arc::clone(&self.serving);
         serving.fetch_add(1, Ordering::SeqCst);
         let killed = CancellationToken::new();

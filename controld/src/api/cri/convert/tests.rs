@@ -82,6 +82,7 @@ pub(crate) fn container() -> Container {
                 overlay: "/r".into(),
                 images: vec![Layer { path: "/b".into(), format: "qcow2".into() }],
                 persistent: None,
+                volume: None,
             },
             huge_page: None,
             smbios: None,

@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 
 use proto::vm::VmDescription;
-use vmspec::plan::{Described, FilesDisk};
+use vmspec::plan::{Below, Described, FileFormat, FileId, FilesDisk, OverlayDisk, VolumeDisk, VolumeFile};
 
 use super::*;
 
@@ -120,5 +120,72 @@ fn disks_of_several_buses_have_a_place_each_and_what_there_was_stays() {
         for line in before.lines() {
             assert!(rest.any(|other| other == line), "{machine} {bus:?}: no `{line}` in {text}");
         }
+    }
+}
+
+#[test]
+fn disks_in_volumes_and_layers_on_them_are_as_they_were_found() {
+    let file = |format| VolumeFile {
+        dir: "/pods/u/volumes/kubernetes.io~csi/pvc-1/mount".into(),
+        id: FileId { device: DeviceNumber { major: 8, minor: 1 }, inode: 7 },
+        format,
+    };
+    let layer = |name: &str, below| OverlayDisk { overlay: format!("/volumes/u/overlay-{name}.qcow2").into(), below };
+    let device = BlockDevice { node: "/dev/loop3".into(), number: DeviceNumber { major: 7, minor: 3 } };
+    let description = r#"{"v":1,"disks":[{"name":"data","serial":"D","source":{"diskImage":{}}},{"name":"cd","kind":"cdrom","source":{"diskImage":{}}},
+        {"name":"golden","cache":"none","source":{"overlay":{}}},{"name":"lun","bus":"scsi","source":{"overlay":{}}}]}"#;
+    let mut spec = with_described("q35", DiskBus::Virtio, description, &["data", "cd", "golden", "lun"]);
+    let of = [
+        VolumeDisk::File(file(FileFormat::Raw)),
+        VolumeDisk::File(file(FileFormat::Raw)),
+        VolumeDisk::Overlay(layer("golden", Below::File(file(FileFormat::Qcow2)))),
+        VolumeDisk::Overlay(layer("lun", Below::Block(device))),
+    ];
+    for (disk, of) in spec.plan.disks.iter_mut().zip(of) {
+        disk.source = DiskSource::Volume(of);
+    }
+    spec.disks[3] = DiskNow { io: AsyncIo::Threads, sectors: Some(Sectors { logical: 4096, physical: 4096 }) };
+    let mut shown = disks_of(&xml(&spec).expect("describes"))[2..].join("\n\n");
+    for root in [
+        VolumeDisk::File(file(FileFormat::Qcow2)),
+        VolumeDisk::Overlay(layer("root", Below::File(file(FileFormat::Raw)))),
+    ] {
+        let disk = DiskNow { io: AsyncIo::Native, sectors: None };
+        spec.root = Some(RootNow { disk, slice: Slice { offset: 0, size: 1 << 30 }, uuid: None });
+        spec.plan.root.volume = Some(root);
+        shown = format!("{shown}\n\n{}", disks_of(&xml(&spec).expect("describes"))[0]);
+    }
+    insta::assert_snapshot!(shown);
+}
+
+#[test]
+fn nics_have_the_order_and_the_number_that_are_said() {
+    let mut spec = spec();
+    spec.env.nics = vec![NicPlace { slot: 0x1e, boot_order: Some(1), acpi_index: None }, NicPlace::at(0x10)];
+    let place = NicPlace { slot: 0x11, boot_order: Some(2), acpi_index: Some(7) };
+    spec.hostdevs =
+        vec![Hostdev { device: PassedDevice::Pci("0000:3b:02.1".parse().expect("address")), place, rom: false }];
+    let text = xml(&spec).expect("describes");
+    assert!(text.contains(r#"name="VIRTLET_NICS" value="0x1e/boot=2,0x10""#), "{text}");
+    let hostdev = text.split("<hostdev").nth(1).expect("one");
+    assert!(hostdev.contains(r#"<boot order="3"/>"#) && hostdev.contains(r#"<acpi index="7"/>"#), "{hostdev}");
+    assert!(!hostdev.contains("<rom"), "{hostdev}");
+}
+
+#[test]
+fn what_a_machine_is_to_be_without_is_not_there_and_disks_have_slots() {
+    let description = r#"{"v":1,"devices":{"serialConsole":false,"memBalloon":false},"disks":[
+        {"name":"os","root":true,"pciAddress":"0000:00:10.0"},{"name":"data","pciAddress":"0000:00:1e.0"}]}"#;
+    for machine in ["q35", "pc"] {
+        let text = xml(&with_described(machine, DiskBus::Virtio, description, &["data", "more"])).expect("describes");
+        assert!(!text.contains("<serial type") && text.contains(r#"<memballoon model="none"/>"#), "{text}");
+        let disks = disks_of(&text);
+        assert!(
+            disks[0].contains(r#"bus="0x00" slot="0x10""#) && disks[2].contains(r#"bus="0x00" slot="0x1e""#),
+            "{text}"
+        );
+        let before = xml(&with_described(machine, DiskBus::Virtio, r#"{"v":1}"#, &["more"])).expect("describes");
+        let place = |disk: &str| disk.lines().find(|line| line.contains("<address ")).map(str::to_owned);
+        assert_eq!(place(disks[3]), place(disks_of(&before)[2]), "others are where they would be");
     }
 }

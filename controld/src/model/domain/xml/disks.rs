@@ -1,6 +1,11 @@
 //! Disks.
 
-use vmspec::plan::{BlockDevice, DescribedDisk, Disk, DiskBus, DiskSource, Hardware, Layer, MountedDevice, RbdImage};
+use std::path::Path;
+
+use vmspec::plan::{
+    Below, BlockDevice, DescribedDisk, Disk, DiskBus, DiskSource, Hardware, Layer, MountedDevice, OverlayDisk,
+    RbdImage, VolumeDisk,
+};
 
 use super::disk_driver::{Driver, boot, sectors};
 use super::io_threads::Workers;
@@ -8,6 +13,8 @@ use super::places::{PLACES, Place, of_first, target};
 use super::{Doc, DomainError, DomainSpec, path};
 use crate::model::domain::{DiskNow, DiskSecret, RootNow, Sectors, Slice};
 
+/// libvirt's name of the root disk's descriptor, if the root disk is a file that libvirt is given. No other disk has this serial.
+pub const GROUP_OF_ROOT: &str = "disk-root";
 /// Bytes of the sectors of images.
 const IMAGE_SECTOR: u32 = 512;
 
@@ -16,6 +23,13 @@ pub(super) fn root(doc: &mut Doc, spec: &DomainSpec) -> Result<(), DomainError> 
     let said = &hardware.described.root;
     if let (Some(root), Some(now)) = (&spec.plan.root.persistent, spec.root) {
         return persistent_root(doc, spec, &root.device, now);
+    }
+    if let (Some(volume), Some(RootNow { disk: now, .. })) = (&spec.plan.root.volume, spec.root) {
+        return doc.nest("disk", &[("type", "file"), ("device", "disk")], |doc| {
+            let how = How { now, said, workers: workers(spec, hardware.disk_bus, 0) };
+            of_volume(doc, volume, GROUP_OF_ROOT, how)?;
+            plugged_root(doc, hardware)
+        });
     }
     let overlay = path(&spec.plan.root.overlay)?;
     doc.nest("disk", &[("type", "file"), ("device", "disk")], |doc| {
@@ -87,7 +101,7 @@ fn workers(spec: &DomainSpec, bus: DiskBus, nth: u8) -> Option<Workers> {
     (bus == DiskBus::Virtio).then(|| Workers::of(&spec.plan, nth))
 }
 
-/// How a disk on a device is used.
+/// How a disk on a device or in a volume is used.
 struct How<'a> {
     now: DiskNow,
     said: &'a DescribedDisk,
@@ -125,11 +139,12 @@ pub(super) fn other(doc: &mut Doc, spec: &DomainSpec, other: &Other<'_>) -> Resu
         DiskSource::File(file) => doc.nest("disk", &kind("file"), |doc| {
             // It may find no room, as the root disk.
             Driver::raw(*now, "enospace").write(doc, said, workers)?;
-            // libvirt has the descriptor; the name is for people and for AppArmor.
-            let (file, group) = (file.path(), group_of(disk));
-            let source = [("file", path(&file)?), ("fdgroup", &*group)];
-            doc.nest("source", &source, |doc| doc.leaf("seclabel", &[("model", "dac"), ("relabel", "no")]))?;
+            descriptor(doc, &file.path(), &group_of(disk))?;
             below(doc, said, *now)?;
+            plugged(doc, hardware, other, said, false)
+        }),
+        DiskSource::Volume(volume) => doc.nest("disk", &kind("file"), |doc| {
+            of_volume(doc, volume, &group_of(disk), How { now: *now, said, workers })?;
             plugged(doc, hardware, other, said, false)
         }),
         DiskSource::Files(_) => doc.nest("disk", &kind("file"), |doc| {
@@ -194,6 +209,65 @@ fn plugged(
 #[must_use]
 pub fn group_of(disk: &Disk) -> String {
     format!("disk-{}", disk.serial)
+}
+
+/// What a disk in a volume is made of, up to where it is plugged in.
+fn of_volume(
+    doc: &mut Doc,
+    volume: &VolumeDisk,
+    group: &str,
+    How { now, said, workers }: How<'_>,
+) -> Result<(), DomainError> {
+    match volume {
+        VolumeDisk::File(file) => {
+            // It may find no room, as the root disk.
+            Driver { format: file.format.word(), ..Driver::raw(now, "enospace") }.write(doc, said, workers)?;
+            descriptor(doc, &file.path(), group)?;
+            below(doc, said, now)
+        }
+        VolumeDisk::Overlay(OverlayDisk { overlay, below }) => {
+            let errors = (Some("enospace"), Some("report"));
+            let driver = Driver {
+                format: "qcow2",
+                cache: None,
+                io: None,
+                on_write: errors.0,
+                on_read: errors.1,
+                discards: true,
+            };
+            driver.write(doc, said, workers)?;
+            doc.unlabelled_source(path(overlay)?)?;
+            lower(doc, below, group)?;
+            sectors(doc, said, now.sectors)
+        }
+    }
+}
+
+/// What is below a layer, to which nobody writes, and that nothing is below that.
+fn lower(doc: &mut Doc, below: &Below, group: &str) -> Result<(), DomainError> {
+    let kind = match below {
+        Below::Block(_) => "block",
+        Below::File(_) => "file",
+    };
+    doc.nest("backingStore", &[("type", kind)], |doc| {
+        match below {
+            Below::Block(device) => {
+                doc.leaf("format", &[("type", "raw")])?;
+                doc.leaf("source", &[("dev", path(&device.node)?)])?;
+            }
+            Below::File(file) => {
+                doc.leaf("format", &[("type", file.format.word())])?;
+                descriptor(doc, &file.path(), group)?;
+            }
+        }
+        doc.leaf("backingStore", &[])
+    })
+}
+
+/// A file of which libvirt has the descriptor by the name `group`; its own name is for people and for AppArmor.
+fn descriptor(doc: &mut Doc, file: &Path, group: &str) -> Result<(), DomainError> {
+    let source = [("file", path(file)?), ("fdgroup", group)];
+    doc.nest("source", &source, |doc| doc.leaf("seclabel", &[("model", "dac"), ("relabel", "no")]))
 }
 
 /// What a disk on a device is made of, up to where it is plugged in.

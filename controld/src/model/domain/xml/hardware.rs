@@ -62,14 +62,14 @@ pub(super) fn tpm(doc: &mut Doc) -> Result<(), DomainError> {
 }
 
 /// Driver and settings are tapmanager's affair, or that of whoever gave the device, so libvirt manages nothing of it.
-pub(super) fn hostdev(doc: &mut Doc, Hostdev { device, slot, rom }: &Hostdev) -> Result<(), DomainError> {
+pub(super) fn hostdev(doc: &mut Doc, Hostdev { device, place, rom }: &Hostdev) -> Result<(), DomainError> {
     let device = match device {
         PassedDevice::Pci(device) => device,
         PassedDevice::Mdev(uuid) => {
             let attributes = [("mode", "subsystem"), ("type", "mdev"), ("managed", "no"), ("model", "vfio-pci")];
             return doc.nest("hostdev", &attributes, |doc| {
                 doc.nest("source", &[], |doc| doc.leaf("address", &[("uuid", &uuid.to_string())]))?;
-                doc.slot(*slot)
+                doc.slot(place.slot)
             });
         }
     };
@@ -81,10 +81,16 @@ pub(super) fn hostdev(doc: &mut Doc, Hostdev { device, slot, rom }: &Hostdev) ->
         doc.nest("source", &[], |doc| {
             doc.leaf("address", &[("domain", &domain), ("bus", &bus), ("slot", &device), ("function", &function)])
         })?;
-        if !rom {
+        if !rom && place.boot_order.is_none() {
             doc.leaf("rom", &[("enabled", "no")])?;
         }
-        doc.slot(*slot)
+        if let Some(order) = place.boot_order {
+            doc.leaf("boot", &[("order", &order.saturating_add(1).to_string())])?;
+        }
+        if let Some(index) = place.acpi_index {
+            doc.leaf("acpi", &[("index", &index.to_string())])?;
+        }
+        doc.slot(place.slot)
     })
 }
 

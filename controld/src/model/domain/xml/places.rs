@@ -33,6 +33,8 @@ pub(super) struct Places {
 pub(super) enum Place {
     /// Behind a root port, which is this PCI bus.
     Port(u8),
+    /// A slot of the root bus of its own.
+    Slot(u8),
     /// That many devices behind the first one on the root bus that is for such.
     Function(u8),
     /// On a controller.
@@ -66,6 +68,10 @@ impl Places {
         let mut next = || nth.next().unwrap_or(u8::MAX);
         let mut all = Self::default();
         for disk in disks {
+            if let Some(slot) = hardware.said_of(&disk.name).and_then(|said| said.slot) {
+                all.of_disks.push(Place::Slot(slot));
+                continue;
+            }
             let place = match (hardware.bus_of(&disk.name), chipset) {
                 (DiskBus::Virtio, Chipset::Q35) => {
                     let bus = PLACES + 1 + ports;
@@ -127,6 +133,7 @@ impl Place {
     pub(super) fn address(self, doc: &mut Doc, chipset: Chipset) -> Result<(), DomainError> {
         match self {
             Self::Port(bus) => doc.pci(bus, 0),
+            Self::Slot(slot) => doc.pci(0, slot),
             Self::Function(nth) => on_root_bus(doc, chipset, nth),
             Self::Drive { controller, target, unit } => {
                 let (controller, target, unit) = (controller.to_string(), target.to_string(), unit.to_string());
@@ -142,7 +149,10 @@ impl Place {
 pub(super) fn of_first(doc: &mut Doc, hardware: &Hardware, at: u8) -> Result<(), DomainError> {
     let chipset = hardware.machine.chipset();
     match hardware.disk_bus {
-        DiskBus::Virtio => in_own_slot(doc, chipset, at),
+        DiskBus::Virtio => match hardware.described.root.slot.filter(|_| at == 0) {
+            Some(slot) => doc.pci(0, slot),
+            None => in_own_slot(doc, chipset, at),
+        },
         DiskBus::Scsi => Place::Drive { controller: 0, target: at, unit: 0 }.address(doc, chipset),
         DiskBus::Sata => Place::Drive { controller: 0, target: 0, unit: at }.address(doc, chipset),
     }

@@ -40,13 +40,17 @@ fn root(said: &DescribedDisk, hardware: &Hardware, volumes: &Volumes) -> Result<
     if said.bus.is_some_and(|said| said != bus) {
         return invalid(format!("the root disk is on the bus of all disks, {bus}; say another by VirtletDiskDriver"));
     }
+    if said.slot.is_some() && bus != DiskBus::Virtio {
+        return invalid("pciAddress of the root disk: it is on `virtio` alone that a disk is on PCI".to_owned());
+    }
     if bus == DiskBus::Sata && has_large_sectors(said) {
         return invalid("blockSize of the root disk: one on sata has logical sectors of 512 bytes".to_owned());
     }
-    let Volumes { share: _, disks, files, images, flexvolumes, with_files } = volumes;
+    let Volumes { share: _, disks, files, images, flexvolumes, with_files, of_volumes, root: _ } = volumes;
     let of_files = files.iter().chain(flexvolumes).chain(with_files).map(|disk| &disk.serial);
-    let mut others =
-        disks.iter().map(|disk| &disk.serial).chain(images.iter().map(|image| &image.serial)).chain(of_files);
+    let of_volumes = of_volumes.iter().map(|disk| &disk.serial);
+    let blocks = disks.iter().map(|disk| &disk.serial).chain(images.iter().map(|image| &image.serial));
+    let mut others = blocks.chain(of_files).chain(of_volumes);
     match &said.serial {
         Some(serial) if serial.as_str() == "seed" || others.any(|other| other == serial) => {
             invalid(format!("the root disk would have the serial `{serial}` of another disk; choose another one"))
@@ -63,6 +67,9 @@ fn possible(name: &str, said: &DescribedDisk, of: Of, hardware: &Hardware) -> Re
     let bus = hardware.bus_of(name);
     if said.is_cd && bus == DiskBus::Virtio {
         return invalid(format!("disks[{name}].bus: there is no CD on virtio; choose `sata` or `scsi`"));
+    }
+    if said.slot.is_some() && bus != DiskBus::Virtio {
+        return invalid(format!("disks[{name}].pciAddress: it is on `virtio` alone that a disk is on PCI"));
     }
     if said.block_size == Some(DescribedSectors::Matched) && of != Of::Block {
         return invalid(format!("disks[{name}].blockSize.matchVolume: only block volumes have sectors to match"));
@@ -89,19 +96,20 @@ fn possible(name: &str, said: &DescribedDisk, of: Of, hardware: &Hardware) -> Re
 
 /// The disks of which the description says more. A name is that of one.
 fn names(volumes: &Volumes) -> Result<BTreeMap<&str, Of>> {
-    let Volumes { share: _, disks, files, images, flexvolumes, with_files } = volumes;
+    let Volumes { share: _, disks, files, images, flexvolumes, with_files, of_volumes, root: _ } = volumes;
     let block = disks.iter().map(|disk| (disk.name.as_str(), Of::Block));
     let images = images.iter().map(|image| (image.name.as_str(), Of::Other));
+    let of_volumes = of_volumes.iter().map(|disk| (disk.name.as_str(), Of::Other));
     let others = files.iter().chain(flexvolumes).chain(with_files).map(|disk| {
         let of = match &disk.source {
             DiskSource::Block(_) | DiskSource::Mounted(_) => Of::Block,
             DiskSource::Rbd(_) => Of::Cluster,
-            DiskSource::File(_) | DiskSource::Image(_) | DiskSource::Files(_) => Of::Other,
+            DiskSource::File(_) | DiskSource::Image(_) | DiskSource::Files(_) | DiskSource::Volume(_) => Of::Other,
         };
         (disk.name.as_str(), of)
     });
     let mut names = BTreeMap::new();
-    for (name, of) in block.chain(images).chain(others) {
+    for (name, of) in block.chain(images).chain(of_volumes).chain(others) {
         if names.insert(name, of).is_some() && !name.is_empty() {
             invalid(format!(
                 "disks[{name}]: two disks of the VM are called so; give one of their volumes another name"
@@ -191,6 +199,7 @@ mod tests {
             r#"{"name":"data","bus":"sata","blockSize":{"custom":{"logical":4096,"physical":4096}}}"#,
             r#"{"name":"scratch","shareable":true}"#,
             r#"{"name":"data","shareable":true}"#,
+            r#"{"name":"data","bus":"scsi","pciAddress":"0000:00:10.0"}"#,
             r#"{"name":"x","root":true,"bus":"scsi"}"#,
             r#"{"name":"x","root":true,"serial":"scratch"}"#,
         ]

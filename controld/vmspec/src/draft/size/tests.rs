@@ -272,7 +272,7 @@ fn a_handler_gives_the_size_that_nothing_else_says() {
 }
 
 fn plan() -> MachinePlan {
-    let root = crate::plan::RootDisk { overlay: "/r".into(), images: Vec::new(), persistent: None };
+    let root = crate::plan::RootDisk { overlay: "/r".into(), images: Vec::new(), persistent: None, volume: None };
     MachinePlan {
         passed: Default::default(),
         guest: crate::plan::Guest::default(),

@@ -30,6 +30,12 @@ pub struct DescribedDevices {
     /// The same of NICs.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     pub one_nic_queue: bool,
+    /// Whether it has no serial console, and so an empty log.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    pub no_serial: bool,
+    /// Whether it has no balloon, and so always the memory that it boots with.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    pub no_balloon: bool,
     /// Threads that disks have in place of QEMU's main one.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub io_threads: Option<IoThreads>,

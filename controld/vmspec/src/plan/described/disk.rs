@@ -35,6 +35,9 @@ pub struct DescribedDisk {
     pub block_size: Option<DescribedSectors>,
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     pub read_only: bool,
+    /// Its slot of the root bus, if it has one of [`SLOTS`](super::SLOTS).
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub slot: Option<u8>,
     /// Whether other machines may write to it, too.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     pub shareable: bool,
@@ -86,6 +89,13 @@ words! {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum DescribedSource {
+    /// The file `disk.img` in it; bytes of the volume, if that is known.
+    DiskImage {
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        size: Option<u64>,
+    },
+    /// A layer on it, which lasts as long as the container.
+    Overlay,
     /// A file system of ISO 9660 with its files, and this label.
     Files { label: String },
 }

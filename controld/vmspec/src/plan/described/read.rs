@@ -4,6 +4,8 @@ mod devices;
 mod disks;
 mod nics;
 
+use std::collections::BTreeSet;
+
 use proto::vm::{
     Chassis, Clock, CloudInit, Devices, Features, HyperV, RtcTimer, SimpleTimer, TickTimer, Timers, VmDescription,
 };
@@ -25,6 +27,8 @@ const MAX_TEXT: usize = 128;
 const MAX_ZONE: usize = 64;
 /// Longest name of a hypervisor: three registers of CPUID.
 const MAX_VENDOR: usize = 12;
+/// Last place among what a firmware tries.
+const MAX_ORDER: u32 = 1000;
 /// Most of each level of a topology.
 const MAX_LEVEL: u16 = 255;
 /// Fewest tries that libvirt takes.
@@ -80,11 +84,18 @@ impl Described {
         };
         let mut unbuilt = keys(&serde_json::to_value(rest).unwrap_or_default());
         let disks = or_unbuilt(self::disks::disks(disks), &mut unbuilt)?;
-        let mac = or_unbuilt(self::nics::mac(&nics), &mut unbuilt)?;
+        let nics = or_unbuilt(self::nics::nics(&nics), &mut unbuilt)?;
         if !unbuilt.is_empty() {
             return Err(NotDescribed::Unbuilt(unbuilt));
         }
-        let (root, disks) = disks;
+        let self::disks::Disks { root, root_volume, others: disks } = disks;
+        let self::nics::Nics { mac, by_link: nics, dhcp } = nics;
+        let orders = disks.values().chain([&root]).filter_map(|disk| disk.boot_order);
+        let orders = orders.chain(nics.values().filter_map(|nic| nic.boot_order));
+        holds(are_different(orders), "nics.bootOrder", "is that of another NIC, or of a disk")?;
+        let slots = disks.values().chain([&root]).filter_map(|disk| disk.slot);
+        let slots = slots.chain(nics.values().filter_map(|nic| nic.slot));
+        holds(are_different(slots), "pciAddress", "is that of two disks or NICs")?;
         let chassis = chassis.unwrap_or_default();
         let Chassis { manufacturer, version, serial, asset, sku } = &chassis;
         for (text, field) in [
@@ -109,8 +120,11 @@ impl Described {
             clock: clock.map(self::clock).transpose()?,
             features: self::features(features.unwrap_or_default())?,
             root,
+            root_volume,
             disks,
             mac,
+            nics,
+            dhcp,
             devices,
             cloud_init: self::cloud_init(cloud_init.unwrap_or_default())?,
             ends_at_reboot,
@@ -146,6 +160,11 @@ fn keys(rest: &Value) -> Vec<String> {
         }
     }
     all
+}
+
+fn are_different<T: Ord>(all: impl Iterator<Item = T>) -> bool {
+    let mut seen = BTreeSet::new();
+    all.into_iter().all(|one| seen.insert(one))
 }
 
 fn holds(fits: bool, field: &'static str, why: &'static str) -> Result<()> {

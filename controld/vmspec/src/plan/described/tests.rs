@@ -27,7 +27,7 @@ fn a_described_machine_is_recorded_as_it_was_said() {
 fn what_is_not_built_or_wrong_is_told_by_its_field() {
     let long = format!(r#"{{"v":1,"chassis":{{"sku":"{}"}}}}"#, "x".repeat(129));
     let told: Vec<_> = [
-        r#"{"v":1,"disks":[{"name":"a","source":{"overlay":{}}}],"nics":[{"name":"n","acpiIndex":1,"state":"down"},{"name":"m","link":"net1","bootOrder":1,"pciAddress":"0000:01:00.0","dhcpOptions":{}}],"devices":{"memBalloon":false,"serialConsole":false,"podInterface":false,"virtioTransitional":true},"cpu":{}}"#,
+        r#"{"v":1,"nics":[{"name":"n","acpiIndex":1,"state":"down"},{"name":"m","link":"net1","state":"absent"}],"devices":{"podInterface":false,"virtioTransitional":true},"cpu":{}}"#,
         r#"{"v":1,"cpu":{"topology":{"sockets":0,"cores":1,"threads":1}}}"#,
         r#"{"v":1,"cpu":{"topology":{"sockets":1,"cores":256,"threads":1}}}"#,
         r#"{"v":1,"cpu":{"features":[{"name":"a\"b"}]}}"#,
@@ -52,10 +52,11 @@ fn what_is_not_built_or_wrong_is_told_by_its_field() {
 #[test]
 fn disks_are_recorded_as_they_were_said() {
     let all = r#"{"v":1,"disks":[
-        {"name":"os","root":true,"bootOrder":2,"cache":"writethrough","errorPolicy":"stop","serial":"R","io":"default"},
+        {"name":"os","root":true,"bootOrder":2,"cache":"writethrough","errorPolicy":"stop","serial":"R","io":"default","source":{"overlay":{}}},
         {"name":"cd","kind":"cdrom","bus":"scsi","bootOrder":1},
         {"name":"data","serial":"D-1","io":"native","cache":"none","shareable":true,"readonly":true,"blockSize":{"matchVolume":{}}},
         {"name":"more","blockSize":{"custom":{"logical":512,"physical":4096,"discardGranularity":4096}}},
+        {"name":"file","source":{"diskImage":{"size":1073741824}}},{"name":"layer","source":{"overlay":{}},"pciAddress":"0000:00:1a.0"},
         {"name":"plain","kind":"disk","blockSize":{"matchVolume":{"enabled":false}}}]}"#;
     let described = of(all).expect("built");
     let text = serde_json::to_string_pretty(&described).expect("written");
@@ -69,7 +70,7 @@ fn what_is_wrong_with_a_disk_is_told_by_its_name_and_field() {
     let many = many.join(",");
     let long = format!(r#"{{"name":"{}"}}"#, "x".repeat(64));
     let told: Vec<_> = [
-        r#"{"name":"d","source":{"overlay":{}},"pciAddress":"0000:01:00.0"},{"name":"r","root":true,"kind":"cdrom","readonly":true}"#,
+        r#"{"name":"r","root":true,"kind":"cdrom","readonly":true,"source":{"files":{"label":"x"}}}"#,
         r#"{"name":"a\"b"}"#,
         r#"{"name":""}"#,
         &long,
@@ -79,6 +80,8 @@ fn what_is_wrong_with_a_disk_is_told_by_its_name_and_field() {
         r#"{"name":"d","bootOrder":1},{"name":"e","bootOrder":1}"#,
         r#"{"name":"d","bootOrder":0}"#,
         r#"{"name":"d","bootOrder":4294967295}"#,
+        r#"{"name":"d","pciAddress":"0000:01:00.0"}"#,
+        r#"{"name":"d","pciAddress":"0000:00:10.0"},{"name":"e","pciAddress":"0000:00:10.0"}"#,
         r#"{"name":"d","bus":"usb"}"#,
         r#"{"name":"d","serial":"more than twenty characters"}"#,
         r#"{"name":"d","serial":"a\u0000"}"#,
@@ -102,12 +105,16 @@ fn devices_are_recorded_as_they_were_said_but_for_what_every_machine_has() {
     let all = r#"{"v":1,"machine":"pc-q35-9.2","firmware":{"useSerial":true},"startPaused":true,"devices":{"graphics":true,"video":{"type":"virtio"},
         "inputs":[{"name":"pen","type":"tablet"}],"watchdog":{"name":"dog","i6300esb":{"action":"poweroff"}},
         "panicDevices":[{"model":"pvpanic"},{},{"model":"hyperv"}],"blockMultiQueue":false,"networkMultiQueue":false,"ioThreads":"auto",
-        "podInterface":true,"serialConsole":true,"memBalloon":true,"virtioTransitional":false},"nics":[{"name":"other","link":"net1"},{"name":"pod","state":"up","macAddress":"02-00-00-00-00-AB"}]}"#;
+        "podInterface":true,"serialConsole":false,"memBalloon":false,"virtioTransitional":false},"nics":[{"name":"other","link":"net1","dhcpOptions":{"bootFileName":"pxelinux.0","ntpServers":["10.0.0.1"],"privateOptions":[{"option":240,"value":"x"}]}},{"name":"more","link":"net2","bootOrder":3,"pciAddress":"0000:00:1E.0"},{"name":"pod","state":"up","macAddress":"02-00-00-00-00-AB","acpiIndex":16383}]}"#;
     let described = of(all).expect("built");
     let text = serde_json::to_string(&described).expect("written");
     insta::assert_snapshot!(text);
     assert_eq!(serde_json::from_str::<Described>(&text).expect("read"), described);
-    assert!(of(r#"{"v":1,"devices":{"blockMultiQueue":true,"memBalloon":true}}"#).expect("as ever").is_empty());
+    assert!(
+        of(r#"{"v":1,"devices":{"blockMultiQueue":true,"memBalloon":true,"serialConsole":true}}"#)
+            .expect("as ever")
+            .is_empty()
+    );
 }
 
 #[test]
@@ -127,6 +134,20 @@ fn what_is_wrong_with_devices_is_told_by_the_field() {
         r#"{"v":1,"nics":[{"name":"a","macAddress":"01:00:5e:00:00:01"}]}"#,
         r#"{"v":1,"nics":[{"name":"a","link":"net1","macAddress":"02:00:00:00:00:01"}]}"#,
         r#"{"v":1,"nics":[{"name":"a","macAddress":"02:00:00:00:00:01"},{"name":"b","macAddress":"02:00:00:00:00:02"}]}"#,
+        r#"{"v":1,"nics":[{"name":"a","acpiIndex":1},{"name":"b","acpiIndex":2}]}"#,
+        r#"{"v":1,"nics":[{"name":"a","link":"a/b"}]}"#,
+        r#"{"v":1,"nics":[{"name":"a","dhcpOptions":{"tftpServerName":"a\u0000"}}]}"#,
+        r#"{"v":1,"nics":[{"name":"a","dhcpOptions":{"ntpServers":["::1"]}}]}"#,
+        r#"{"v":1,"nics":[{"name":"a","dhcpOptions":{"privateOptions":[{"option":1,"value":"x"}]}}]}"#,
+        r#"{"v":1,"nics":[{"name":"a","dhcpOptions":{"privateOptions":[{"option":224,"value":"x"},{"option":224,"value":"y"}]}}]}"#,
+        r#"{"v":1,"nics":[{"name":"a","acpiIndex":16384}]}"#,
+        r#"{"v":1,"nics":[{"name":"a","acpiIndex":1},{"name":"b","link":"net1","acpiIndex":1}]}"#,
+        r#"{"v":1,"nics":[{"name":"a","bootOrder":0}]}"#,
+        r#"{"v":1,"nics":[{"name":"a","bootOrder":2}],"disks":[{"name":"d","bootOrder":2}]}"#,
+        r#"{"v":1,"nics":[{"name":"a","pciAddress":"0000:81:00.1"}]}"#,
+        r#"{"v":1,"nics":[{"name":"a","pciAddress":"0000:00:0f.0"}]}"#,
+        r#"{"v":1,"nics":[{"name":"a","pciAddress":"0000:00:+1.0"}]}"#,
+        r#"{"v":1,"nics":[{"name":"a","pciAddress":"0000:00:10.0"},{"name":"b","link":"net1","pciAddress":"0000:00:10.0"}]}"#,
     ]
     .map(|json| of(json).expect_err(json))
     .into();

@@ -8,12 +8,10 @@ use super::{NotDescribed, Result, holds};
 /// What is read, and what is left of it, by which no machine is made.
 pub(super) fn devices(said: Devices) -> Result<(DescribedDevices, Devices)> {
     let Devices { graphics, video, inputs, watchdog, panic_devices, block_multi_queue, io_threads, .. } = said.clone();
-    // A queue for each vCPU is what disks and NICs have, and a balloon, a serial console and the rest every machine.
+    // A NIC on the pod's network every machine has, and none has devices of before virtio 1.0.
     let kept = |value: Option<bool>, usual: bool| value.filter(|value| *value != usual);
     let rest = Devices {
         pod_interface: kept(said.pod_interface, true),
-        serial_console: kept(said.serial_console, true),
-        mem_balloon: kept(said.mem_balloon, true),
         virtio_transitional: kept(said.virtio_transitional, false),
         ..Devices::default()
     };
@@ -44,6 +42,8 @@ pub(super) fn devices(said: Devices) -> Result<(DescribedDevices, Devices)> {
         panic: panic(&panic_devices)?,
         one_block_queue: block_multi_queue == Some(false),
         one_nic_queue: said.network_multi_queue == Some(false),
+        no_serial: said.serial_console == Some(false),
+        no_balloon: said.mem_balloon == Some(false),
         io_threads: threads.transpose()?,
     };
     Ok((devices, rest))

@@ -5,24 +5,33 @@ use std::collections::{BTreeMap, BTreeSet};
 use proto::vm::{BlockSize, CustomBlockSize, Disk, DiskKind, DiskSource};
 
 use super::super::disk::{DescribedDisk, DescribedSectors, DescribedSource, DiskCache, DiskIo, ErrorPolicy};
-use super::{NotDescribed, Result};
+use super::nics::{NO_SLOT, slot};
+use super::{MAX_ORDER, NotDescribed, Result};
 use crate::plan::{MAX_DISKS, Serial};
 
 /// Longest name of a pod's volume.
 const MAX_NAME: usize = 63;
 /// Longest label of a file system of ISO 9660.
 const MAX_LABEL: usize = 32;
-/// Last place among what a firmware tries.
-const MAX_ORDER: u32 = 1000;
 /// Bytes of a sector: the fewest, and the most that QEMU takes.
 const SECTOR: [u32; 2] = [512, 2 << 20];
 
-/// The root disk, and the others by their names.
-pub(super) fn disks(said: Vec<Disk>) -> Result<(DescribedDisk, BTreeMap<String, DescribedDisk>)> {
+/// What is described.
+#[derive(Default)]
+pub(super) struct Disks {
+    pub(super) root: DescribedDisk,
+    /// The volume that it is made of, if that is described.
+    pub(super) root_volume: String,
+    /// By their names.
+    pub(super) others: BTreeMap<String, DescribedDisk>,
+}
+
+/// All of them, each once.
+pub(super) fn disks(said: Vec<Disk>) -> Result<Disks> {
     if said.len() > MAX_DISKS + 1 {
         return Err(NotDescribed::Wrong("disks", "are more than a machine has"));
     }
-    let mut root = None;
+    let mut root: Option<(DescribedDisk, String)> = None;
     let mut others = BTreeMap::new();
     let mut orders = BTreeSet::new();
     let mut unbuilt = Vec::new();
@@ -38,21 +47,26 @@ pub(super) fn disks(said: Vec<Disk>) -> Result<(DescribedDisk, BTreeMap<String, 
         let read = read(disk)?;
         let is_first = read.boot_order.is_none_or(|order| orders.insert(order));
         at.holds(is_first, "bootOrder", "is that of another disk")?;
-        let is_new = if is_root { root.replace(read).is_none() } else { others.insert(name.clone(), read).is_none() };
+        let is_new = if is_root {
+            let volume = read.source.as_ref().map(|_| name.clone()).unwrap_or_default();
+            root.replace((read, volume)).is_none()
+        } else {
+            others.insert(name.clone(), read).is_none()
+        };
         at.holds(is_new, if is_root { "root" } else { "name" }, "is that of another disk, too")?;
     }
     if !unbuilt.is_empty() {
         return Err(NotDescribed::Unbuilt(unbuilt));
     }
-    Ok((root.unwrap_or_default(), others))
+    let (root, root_volume) = root.unwrap_or_default();
+    Ok(Disks { root, root_volume, others })
 }
 
 /// Fields of a disk that are not honoured.
 fn not_built(disk: &Disk) -> impl Iterator<Item = &'static str> + use<> {
     let of_root = |is_there: bool| disk.root && is_there;
     [
-        ("source", of_root(disk.source.is_some()) || disk.source == Some(DiskSource::Overlay {})),
-        ("pciAddress", disk.pci_address.is_some()),
+        ("source", of_root(matches!(disk.source, Some(DiskSource::Files { .. })))),
         ("kind", of_root(disk.kind == Some(DiskKind::Cdrom))),
         ("readonly", of_root(disk.readonly == Some(true))),
         ("shareable", of_root(disk.shareable == Some(true))),
@@ -106,10 +120,11 @@ fn read(disk: Disk) -> Result<DescribedDisk> {
         "serial",
         "is not 1 to 20 letters, digits, `_`, `.` and `-`, which is what each bus shows of it",
     )?;
+    let slot = disk.pci_address.as_deref().map(|text| slot(text).ok_or_else(|| at.wrong("pciAddress", NO_SLOT)));
     let order = disk.boot_order.is_none_or(|order| (1..=MAX_ORDER).contains(&order));
     at.holds(order, "bootOrder", "is not from 1 to 1000")?;
     Ok(DescribedDisk {
-        source: disk.source.map(|source| self::source(&at, source)).transpose()?.flatten(),
+        source: disk.source.map(|source| self::source(&at, source)).transpose()?,
         is_cd: disk.kind == Some(DiskKind::Cdrom),
         bus,
         boot_order: disk.boot_order,
@@ -119,17 +134,21 @@ fn read(disk: Disk) -> Result<DescribedDisk> {
         error_policy,
         block_size: disk.block_size.map(|size| sectors(&at, &size)).transpose()?.flatten(),
         read_only: disk.readonly == Some(true),
+        slot: slot.transpose()?,
         shareable: disk.shareable == Some(true),
     })
 }
 
-/// An overlay was refused before.
-fn source(at: &At, source: DiskSource) -> Result<Option<DescribedSource>> {
-    let DiskSource::Files { label } = source else { return Ok(None) };
+fn source(at: &At, source: DiskSource) -> Result<DescribedSource> {
+    let label = match source {
+        DiskSource::Files { label } => label,
+        DiskSource::DiskImage { size } => return Ok(DescribedSource::DiskImage { size }),
+        DiskSource::Overlay {} => return Ok(DescribedSource::Overlay),
+    };
     let is_plain = |byte: u8| byte.is_ascii_alphanumeric() || b"_.-".contains(&byte);
     let fits = !label.is_empty() && label.len() <= MAX_LABEL && label.bytes().all(is_plain);
     at.holds(fits, "source.files.label", "is not 1 to 32 letters, digits, `_`, `.` and `-`")?;
-    Ok(Some(DescribedSource::Files { label }))
+    Ok(DescribedSource::Files { label })
 }
 
 fn sectors(at: &At, size: &BlockSize) -> Result<Option<DescribedSectors>> {
