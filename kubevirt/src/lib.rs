@@ -22,6 +22,8 @@ pub mod schema;
 pub mod table;
 pub mod types;
 
+pub use proto::vm::guest;
+
 pub use self::document::{Document, ReadError, read};
 pub use self::finding::{Finding, Level};
 pub use self::judge::{Judged, lint, render, render_instance};

@@ -1,9 +1,8 @@
 //! Names, annotations and labels that objects and their pods have.
 
+pub use proto::vm::guest::VMI;
 use sha2::{Digest as _, Sha256};
 
-/// Label of a pod with the name of its VirtualMachineInstance.
-pub const VMI: &str = "virtlet.k8s/vmi";
 /// The same under the name by which Services of KubeVirt's command line select.
 pub(crate) const VM_NAME: &str = "vm.kubevirt.io/name";
 /// Annotation that says which presets were merged, and what of them.

@@ -3,6 +3,7 @@
 //! Merged is field by field, of some parts of a domain. Two presets that differ on a field are an error: neither would be right.
 
 mod apply;
+mod compare;
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -11,10 +12,11 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
 pub use self::apply::{Applied, apply};
+pub use self::compare::changes;
 use super::finding::Findings;
 use super::names::{EXCLUDE, OTHER_EXCLUDES};
 use super::types::Metadata;
-use super::{Document, Path};
+use super::{Document, Kind, Path, table};
 
 /// Parts of a domain that presets may have.
 const MERGED: [&[&str]; 10] = [
@@ -86,6 +88,20 @@ impl Plan {
 }
 
 impl Preset {
+    /// One of a cluster; `None` if it is wrong.
+    #[must_use]
+    pub fn read(preset: &Value) -> Option<Self> {
+        let mut wrong = Findings::default();
+        let read = Self::checked(preset, &mut wrong)?;
+        (!wrong.has_errors()).then_some(read)
+    }
+
+    fn checked(preset: &Value, wrong: &mut Findings) -> Option<Self> {
+        let document = Document::of(preset.clone());
+        let value = table::check(preset, table::of(Kind::Preset)?, &Path::default(), wrong);
+        Some(of(&document, value.get("spec").unwrap_or(&Value::Null)))
+    }
+
     /// Whether it is for an object with these labels.
     ///
     /// # Errors

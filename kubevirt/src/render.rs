@@ -18,6 +18,7 @@ use k8s_openapi::api::core::v1::{Container, PodSpec, Secret};
 use proto::vm::{VERSION, VmDescription};
 use serde_json::Value;
 
+pub use self::networks::nics;
 pub(super) use self::pod::pod;
 pub(super) use self::world::World;
 use super::Path;

@@ -10,8 +10,8 @@
 //! - [`side`]: of which runtime a node is to answer, as `virtletctl` tells `controld` (feature `cri`).
 //! - [`share`]: what of the node a guest sees, told by `controld` to `fswrapper` (feature `share`).
 //! - [`tap`]: the tap protocol, spoken by `controld` and `vmwrapper` to `tapmanager` (feature `tap`).
-//! - [`vm`]: what a pod says of its machine in one annotation, written by whoever makes pods of KubeVirt's objects for `controld` (feature
-//!   `vm`).
+//! - [`vm`]: what a pod says of its machine in one annotation, written by whoever makes pods of KubeVirt's objects for `controld`; and what
+//!   `controld` tells back of the guest (feature `vm`).
 //!
 //! A leaf: no I/O policy, no knowledge of any daemon. All features are off by default, so that `vmwrapper`
 //! and `agent` carry no async runtime and no protobuf.

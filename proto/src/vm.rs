@@ -3,11 +3,14 @@
 //! Whoever makes pods of KubeVirt's objects writes it, and `controld` reads it. It holds only what no other annotation says: one
 //! thing in two places could differ. Names and shapes of its parts are those of KubeVirt's v1 where that has them. A key or a version
 //! that the reader does not know is an error: a machine that is not what its pod says is worse than no machine.
+//!
+//! The other way round, [`guest`] is what a node tells of a VM.
 
 mod clock;
 mod devices;
 mod disks;
 mod features;
+pub mod guest;
 mod nics;
 
 use serde::{Deserialize, Serialize};

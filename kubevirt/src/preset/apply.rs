@@ -4,12 +4,12 @@
 
 use serde_json::{Value, json};
 
-use super::{Leaf, Plan, Preset, Record, is_excluded, of, plan, text_of};
+use super::{Leaf, Plan, Preset, Record, is_excluded, plan, text_of};
 use crate::finding::Findings;
 use crate::names::PRESETS;
 use crate::table;
 use crate::types::Metadata;
-use crate::{Document, Finding, Kind, Level, Path};
+use crate::{Finding, Kind, Level, Path};
 
 /// Where a patch finds the domain.
 const DOMAIN: &str = "/spec/domain";
@@ -84,9 +84,7 @@ fn metadata_of(instance: &Value, found: &mut Findings) -> Option<Metadata> {
 /// A preset, if it is for an object with this metadata.
 fn chosen(preset: &Value, metadata: &Metadata, found: &mut Findings) -> Option<Preset> {
     let mut wrong = Findings::default();
-    let document = Document::of(preset.clone());
-    let value = table::check(preset, table::of(Kind::Preset)?, &Path::default(), &mut wrong);
-    let preset = of(&document, value.get("spec").unwrap_or(&Value::Null));
+    let preset = Preset::checked(preset, &mut wrong)?;
     let selects = preset.selects(&metadata.labels);
     if let Err(why) = &selects {
         wrong.error(&Path::of("spec.selector.matchExpressions"), why.as_str());

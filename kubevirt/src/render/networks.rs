@@ -2,7 +2,7 @@
 
 use k8s_openapi::api::core::v1::ContainerPort;
 use proto::vm::Nic;
-use serde_json::json;
+use serde_json::{Value, json};
 
 use super::Draft;
 use crate::Path;
@@ -57,6 +57,27 @@ pub(super) fn of(draft: &mut Draft<'_>) {
     }
 }
 
+/// Names of the NICs that a guest has whose instance has this spec, in the order of nodes: that on the pod's network, then the others.
+#[must_use]
+pub fn nics(spec: &Value) -> Vec<String> {
+    let networks = || spec["networks"].as_array().into_iter().flatten();
+    let is_other = |network: &Value| network.get("multus").is_some_and(|multus| multus["default"] != true);
+    let (mut default, mut others) = (None, Vec::new());
+    for nic in spec["domain"]["devices"]["interfaces"].as_array().into_iter().flatten() {
+        let Some(network) = networks().find(|network| network["name"] == nic["name"]) else { continue };
+        let Some(name) = network["name"].as_str() else { continue };
+        if is_other(network) {
+            others.push(name.to_owned());
+        } else {
+            default = Some(name);
+        }
+    }
+    let of_pod =
+        || networks().find(|network| network.get("pod").is_some()).and_then(|network| network["name"].as_str());
+    let default = default.or_else(of_pod).unwrap_or("default").to_owned();
+    [vec![default], others].concat()
+}
+
 /// What of a NIC no annotation says.
 fn more(nic: &Interface) -> Nic {
     Nic {
@@ -106,5 +127,35 @@ fn device(draft: &mut Draft<'_>, nic: &Interface, at: &Path) {
         let text =
             "the network's device plugin gives the VF to who asks for its resource: add that to resources.limits";
         draft.found.warn(&at.field("sriov"), text);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn nics_are_named_in_the_order_of_nodes() {
+        let named = |nics: &[&str], networks: Value| {
+            let nics: Vec<Value> = nics.iter().map(|name| json!({ "name": name })).collect();
+            nics_of(&json!({"domain": {"devices": {"interfaces": nics}}, "networks": networks}))
+        };
+        fn nics_of(spec: &Value) -> String {
+            nics(spec).join(" ")
+        }
+        let [pod, a, b] = [
+            json!({"name": "pod", "pod": {}}),
+            json!({"name": "a", "multus": {"networkName": "x"}}),
+            json!({"name": "b", "multus": {"networkName": "y", "default": false}}),
+        ];
+        assert_eq!(named(&["b", "pod", "a"], json!([pod, a, b])), "pod b a");
+        assert_eq!(named(&["a"], json!([pod, a])), "pod a");
+        assert_eq!(
+            named(&["d", "a"], json!([a, {"name": "d", "multus": {"networkName": "z", "default": true}}])),
+            "d a"
+        );
+        for odd in [json!(null), json!({"networks": [1, {"name": 2, "pod": {}}], "domain": []}), json!([])] {
+            assert_eq!(nics_of(&odd), "default");
+        }
     }
 }

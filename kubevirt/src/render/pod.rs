@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 use k8s_openapi::api::core::v1::{Container, Pod, PodSpec};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use proto::vm::ANNOTATION;
+use proto::vm::guest::GUEST;
 use serde_json::Value;
 use vmspec::annotations::PodAnnotations;
 use vmspec::plan::{Described, NotDescribed};
@@ -111,7 +112,9 @@ fn labels(instance: &Instance<'_>) -> BTreeMap<String, String> {
 fn annotations(draft: &mut Draft<'_>) -> BTreeMap<String, String> {
     let instance = draft.instance;
     let at = instance.at_metadata.field("annotations");
-    let own = instance.metadata.annotations.iter().filter(|(key, _)| !key.starts_with(CLIENTS));
+    // That of the guest is for its node to write.
+    let is_own = |key: &str| !key.starts_with(CLIENTS) && key != GUEST;
+    let own = instance.metadata.annotations.iter().filter(|(key, _)| is_own(key));
     let mut all: BTreeMap<String, String> = own.map(|(key, value)| (key.clone(), value.clone())).collect();
     if all.contains_key(ANNOTATION) {
         draft.found.error(&at.field(ANNOTATION), "is made of the object's fields; leave it out");
