@@ -2,13 +2,14 @@
 //!
 //! kube's own shared stores tell their subscribers nothing of an object that is gone, and an instance whose pod is gone has to know.
 //! So each touched object, made, changed or gone, is told to whoever listens, and a list that is made anew is compared with the one before.
+//! An object that cannot be read is as one that is not there: nothing is done about it, and the others are looked after.
 
 use std::collections::HashMap;
 use std::fmt::Debug;
 use std::hash::Hash;
 use std::sync::Arc;
 
-use futures_util::{StreamExt as _, TryStreamExt as _};
+use futures_util::{StreamExt as _, TryStreamExt as _, future};
 use kube::runtime::reflector::{self, ObjectRef, Store};
 use kube::runtime::watcher::{self, Event};
 use kube::runtime::{WatchStreamExt as _, watcher as watch};
@@ -16,13 +17,10 @@ use kube::{Api, Resource};
 use serde::de::DeserializeOwned;
 use tracing::warn;
 
-use crate::objects::Meta as _;
+use crate::objects::{Legible, Meta as _};
 
 /// Whoever hears of each touched object. Called from the watch: it only notes.
 pub(crate) type Listener<K> = Box<dyn Fn(&K) + Send + Sync>;
-
-/// Annotation with a second copy of an object, of `kubectl apply`.
-const LAST_APPLIED: &str = "kubectl.kubernetes.io/last-applied-configuration";
 
 /// Watches objects for ever. Returns what is known, and the work, which somebody has to do.
 pub(crate) fn cache<K>(
@@ -32,7 +30,7 @@ pub(crate) fn cache<K>(
     listeners: Vec<Listener<K>>,
 ) -> (Store<K>, impl Future<Output = ()>)
 where
-    K: Resource + Clone + Debug + DeserializeOwned + Send + Sync + 'static,
+    K: Legible + Clone + Debug + DeserializeOwned + Send + Sync + 'static,
     K::DynamicType: Clone + Eq + Hash + Debug + Unpin,
 {
     let mut writer = reflector::store::Writer::<K>::new(kind.clone());
@@ -40,7 +38,8 @@ where
     let before = known.clone();
     let config = watcher::Config::default().labels(selector).streaming_lists();
     let work = async move {
-        let mut events = watch(api, config).default_backoff().map_ok(pruned).boxed();
+        let read = |event| future::ready(Ok(legible(event, &kind)));
+        let mut events = watch(api, config).default_backoff().try_filter_map(read).boxed();
         loop {
             let event = match events.try_next().await {
                 Ok(Some(event)) => event,
@@ -77,15 +76,19 @@ where
     store.state().into_iter().map(|object| (ObjectRef::from_obj_with(&*object, kind.clone()), object)).collect()
 }
 
-/// Without what takes memory and nobody reads.
-fn pruned<K: Resource>(event: Event<K>) -> Event<K> {
-    event.modify(|object| {
-        let metadata = object.meta_mut();
-        metadata.managed_fields = None;
-        if let Some(annotations) = &mut metadata.annotations {
-            annotations.remove(LAST_APPLIED);
-        }
-    })
+/// An event whose object can be read: any other is told of as if it were gone, or not at all.
+fn legible<K: Legible>(event: Event<K>, kind: &K::DynamicType) -> Option<Event<K>> {
+    let (Event::Apply(object) | Event::InitApply(object)) = &event else { return Some(event) };
+    let Some(why) = object.wrong() else { return Some(event) };
+    let (kind, namespace, name) = (K::kind(kind), object.namespace(), object.name());
+    warn!(
+        %kind, namespace, name, why,
+        "an object is not looked after, as its spec cannot be read; give it another spec"
+    );
+    match event {
+        Event::Apply(object) => Some(Event::Delete(object)),
+        _ => None,
+    }
 }
 
 /// The object of a name in a namespace, if it is known.

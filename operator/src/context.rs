@@ -14,7 +14,7 @@ use tracing::debug;
 use crate::group::Group;
 use crate::holds::Holds;
 use crate::names::OPERATOR;
-use crate::objects::{VmPod, Vmi};
+use crate::objects::{Preset, VmPod, Vmi};
 use crate::pending::Pending;
 
 /// Longest text of an event, in bytes.
@@ -32,6 +32,8 @@ pub(crate) struct Context {
     pub(crate) pods: Store<VmPod>,
     /// All instances.
     pub(crate) vmis: Store<Vmi>,
+    /// All presets.
+    pub(crate) presets: Store<Preset>,
     /// What sets have made and deleted, and no watch has told of.
     pub(crate) pending: Arc<Pending>,
     /// What was refused a moment ago.
@@ -53,7 +55,7 @@ impl Context {
         client: Client,
         group: Group,
         options: Options,
-        (pods, vmis): (Store<VmPod>, Store<Vmi>),
+        (pods, vmis, presets): (Store<VmPod>, Store<Vmi>, Store<Preset>),
         pending: Arc<Pending>,
         instance: Option<String>,
     ) -> Self {
@@ -65,6 +67,7 @@ impl Context {
             options,
             pods,
             vmis,
+            presets,
             pending,
             holds: Holds::default(),
         }

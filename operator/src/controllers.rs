@@ -21,7 +21,7 @@ use crate::context::{Context, Error};
 use crate::group::Group;
 use crate::metrics::Metrics;
 use crate::names::{VMI, VMI_UID};
-use crate::objects::{Meta as _, ReplicaSet, ReplicaSetKind, Vm, VmPod, Vmi};
+use crate::objects::{Meta as _, Preset, ReplicaSet, ReplicaSetKind, Vm, VmPod, Vmi};
 use crate::pending::Pending;
 use crate::{replica_set, vm, vmi};
 
@@ -75,15 +75,22 @@ pub async fn run(client: Client, group: Group, options: Options, metrics: Arc<Me
     // By name: one that lost its owner, or has another, may have what an instance waits for.
     let pod_listeners = vec![named(&vmi_queue, group, |pod: &VmPod| pod.label(VMI))];
     let (pods, pods_work) = cache(Api::<VmPod>::all(client.clone()), (), VMI_UID, pod_listeners);
-    let context = Arc::new(Context::new(client, group, options, (pods.clone(), vmis.clone()), pending, instance));
+    let preset_listeners = vec![of_vms(&vm_queue, vms.clone(), group)];
+    let (presets, presets_work) = cache(Api::<Preset>::all_with(client.clone(), &group), group, "", preset_listeners);
+    let stores = (pods.clone(), vmis.clone(), presets.clone());
+    let context = Arc::new(Context::new(client, group, options, stores, pending, instance));
     // Nothing is judged by half of what there is.
     let ready = {
         let (vms, vmis, sets, metrics) = (vms.clone(), vmis.clone(), sets.clone(), Arc::clone(&metrics));
         async move {
-            let all =
-                (pods.wait_until_ready(), vmis.wait_until_ready(), vms.wait_until_ready(), sets.wait_until_ready());
             // A watch that is dropped ends all of this with it.
-            let _ = tokio::join!(all.0, all.1, all.2, all.3);
+            let _ = tokio::join!(
+                pods.wait_until_ready(),
+                vmis.wait_until_ready(),
+                vms.wait_until_ready(),
+                sets.wait_until_ready(),
+                presets.wait_until_ready()
+            );
             metrics.is_synced();
         }
         .shared()
@@ -95,7 +102,7 @@ pub async fn run(client: Client, group: Group, options: Options, metrics: Arc<Me
             .boxed(),
         control(sets, set_queue.receiver, replica_set::reconcile, (&context, &metrics, SETS), wait()).boxed(),
     ];
-    let watches = vec![sets_work.boxed(), vms_work.boxed(), vmis_work.boxed(), pods_work.boxed()];
+    let watches = vec![sets_work.boxed(), vms_work.boxed(), vmis_work.boxed(), pods_work.boxed(), presets_work.boxed()];
     join_all(controllers.into_iter().chain(watches)).await;
 }
 
@@ -128,6 +135,16 @@ fn of_sets(queue: &Queue<ReplicaSet>, sets: Store<ReplicaSet>, pending: Arc<Pend
         }
         for set in sets.state_filter(|set| set.namespace() == vmi.namespace()) {
             drop(sender.send(ObjectRef::from_obj_with(&*set, group)));
+        }
+    })
+}
+
+/// Notes the VMs that a touched preset may be for: those of its namespace.
+fn of_vms(queue: &Queue<Vm>, vms: Store<Vm>, group: Group) -> Listener<Preset> {
+    let sender = queue.sender.clone();
+    Box::new(move |preset| {
+        for vm in vms.state_filter(|vm| vm.namespace() == preset.namespace()) {
+            drop(sender.send(ObjectRef::from_obj_with(&*vm, group)));
         }
     })
 }

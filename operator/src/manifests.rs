@@ -54,6 +54,9 @@ pub fn all(settings: &Settings) -> Vec<Value> {
     all.extend(roles::of_users(settings.group));
     all.extend(roles::of_operator(settings));
     all.extend(policies::of_operator(settings));
+    // Rights are never there without what holds them.
+    all.extend(policies::of_reporter());
+    all.extend(roles::of_reporter());
     if settings.has_operator {
         all.extend(workload::all(settings));
         // Last: as long as nobody answers it, no VM can be made.

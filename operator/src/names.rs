@@ -4,6 +4,10 @@ pub use kubevirt::{PRESETS, VMI};
 
 /// Of the operator, in `app.kubernetes.io/name`, as field manager and as reporter of events.
 pub const OPERATOR: &str = "virtlet-operator";
+/// By which nodes tell of their VMs, if it is not by their own credentials: of a ServiceAccount and its rights.
+pub const REPORTER: &str = "virtlet-reporter";
+/// Where that account is: beside what is on nodes, of which a namespace with Pod Security may have nothing.
+pub const REPORTER_NAMESPACE: &str = "kube-system";
 /// Label, with value [`OPERATOR`], of all that `install` makes. CRDs without it are somebody else's.
 pub const MANAGED_BY: &str = "app.kubernetes.io/managed-by";
 /// Label of a pod with its VirtualMachineInstance's uid.

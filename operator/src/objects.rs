@@ -1,8 +1,10 @@
 //! The objects of a cluster, as far as the operator needs them of each.
 //!
-//! There may be ten thousand: a spec is kept as the text that it came as, and read when there is something to do for it.
+//! There may be ten thousand: a spec is kept as the text that it came as, and read when there is something to do for it. What every look at an
+//! object needs of its spec is read once ([`Object::facts`]).
 
 mod json;
+mod metadata;
 mod pod;
 mod status;
 
@@ -10,10 +12,12 @@ use std::borrow::Cow;
 use std::collections::BTreeMap;
 use std::fmt::Debug;
 use std::marker::PhantomData;
+use std::sync::OnceLock;
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference;
 use kube::Resource;
 use kube::core::{DynamicResourceScope, ObjectMeta};
+use kubevirt::preset;
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
@@ -33,6 +37,11 @@ pub(crate) trait Kind: Debug + Clone + Send + Sync + 'static {
     const PLURAL: &'static str;
     /// Its status.
     type Status: Debug + Clone + Default + PartialEq + Serialize + DeserializeOwned + Send + Sync + 'static;
+    /// What every look at one needs of its spec.
+    type Facts: Debug + Clone + Send + Sync + 'static;
+
+    /// Reads them.
+    fn facts(object: &Object<Self>) -> Self::Facts;
 }
 
 /// An object of a kind.
@@ -43,8 +52,8 @@ pub(crate) struct Object<K: Kind> {
     api_version: Option<String>,
     #[serde(rename = "kind", skip_deserializing, skip_serializing_if = "Option::is_none")]
     name: Option<&'static str>,
-    /// Its metadata, without what `cache` leaves out.
-    #[serde(default)]
+    /// Its metadata, as far as somebody reads it.
+    #[serde(default, deserialize_with = "metadata::deserialize")]
     pub(crate) metadata: ObjectMeta,
     /// What is wanted.
     #[serde(default)]
@@ -52,13 +61,15 @@ pub(crate) struct Object<K: Kind> {
     /// What there is, as the operator wrote it.
     #[serde(default)]
     pub(crate) status: K::Status,
+    #[serde(skip, default = "OnceLock::new")]
+    facts: OnceLock<K::Facts>,
     #[serde(skip)]
     kind: PhantomData<K>,
 }
 
 /// One of the kinds, with the types that go with it.
 macro_rules! kind {
-    ($(#[$doc:meta])* $kind:ident, $object:ident, $name:literal, $plural:literal, $status:ty) => {
+    ($(#[$doc:meta])* $kind:ident, $object:ident, $name:literal, $plural:literal, $status:ty, $facts:ty, $read:expr) => {
         $(#[$doc])*
         #[derive(Debug, Clone)]
         pub(crate) struct $kind;
@@ -67,6 +78,11 @@ macro_rules! kind {
             const NAME: &'static str = $name;
             const PLURAL: &'static str = $plural;
             type Status = $status;
+            type Facts = $facts;
+
+            fn facts(object: &Object<Self>) -> Self::Facts {
+                $read(object)
+            }
         }
 
         $(#[$doc])*
@@ -76,20 +92,34 @@ macro_rules! kind {
 
 kind!(
     /// One run of a VM.
-    InstanceKind, Vmi, "VirtualMachineInstance", "virtualmachineinstances", VmiStatus
+    InstanceKind, Vmi, "VirtualMachineInstance", "virtualmachineinstances", VmiStatus, Vec<String>, nics
 );
 kind!(
     /// A VM that outlives its runs.
-    MachineKind, Vm, "VirtualMachine", "virtualmachines", MachineStatus
+    MachineKind, Vm, "VirtualMachine", "virtualmachines", MachineStatus, (), none
 );
 kind!(
     /// A number of VMs that are alike.
-    ReplicaSetKind, ReplicaSet, "VirtualMachineInstanceReplicaSet", "virtualmachineinstancereplicasets", ReplicaSetStatus
+    ReplicaSetKind, ReplicaSet, "VirtualMachineInstanceReplicaSet", "virtualmachineinstancereplicasets", ReplicaSetStatus, (), none
 );
 kind!(
     /// What instances get that do not say otherwise.
-    PresetKind, Preset, "VirtualMachineInstancePreset", "virtualmachineinstancepresets", Nothing
+    PresetKind, Preset, "VirtualMachineInstancePreset", "virtualmachineinstancepresets", Nothing, Option<preset::Preset>, preset_of
 );
+
+/// Of a kind whose spec is read when there is something to do.
+fn none<K: Kind>(_: &Object<K>) {}
+
+/// Names of an instance's NICs as its guest has them: that on the pod's network first.
+fn nics(vmi: &Vmi) -> Vec<String> {
+    kubevirt::render::nics(&vmi.spec.value())
+}
+
+/// Whom a preset is for, and what it gives; `None` if it is wrong.
+fn preset_of(object: &Preset) -> Option<preset::Preset> {
+    // Has nothing that JSON has not.
+    preset::Preset::read(&serde_json::to_value(object).unwrap_or_default())
+}
 
 /// The status of a kind that has none.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
@@ -129,7 +159,14 @@ impl<K: Kind> Object<K> {
     #[must_use]
     pub(crate) fn new(group: Group, metadata: ObjectMeta, spec: Json) -> Self {
         let (api_version, name) = (Some(group.api_version()), Some(K::NAME));
-        Self { api_version, name, metadata, spec, status: K::Status::default(), kind: PhantomData }
+        let (status, facts) = (K::Status::default(), OnceLock::new());
+        Self { api_version, name, metadata, spec, status, facts, kind: PhantomData }
+    }
+
+    /// What every look needs of the spec, which is read once.
+    #[must_use]
+    pub(crate) fn facts(&self) -> &K::Facts {
+        self.facts.get_or_init(|| K::facts(self))
     }
 
     /// How a child says whose it is.
@@ -143,6 +180,24 @@ impl<K: Kind> Object<K> {
             controller: Some(true),
             block_owner_deletion: Some(true),
         }
+    }
+}
+
+/// Objects that may have come without a part that could not be read.
+pub(crate) trait Legible: Resource {
+    /// Why, if so: nothing is to be made of such an object.
+    fn wrong(&self) -> Option<String>;
+}
+
+impl<K: Kind> Legible for Object<K> {
+    fn wrong(&self) -> Option<String> {
+        self.spec.wrong()
+    }
+}
+
+impl Legible for VmPod {
+    fn wrong(&self) -> Option<String> {
+        None
     }
 }
 
@@ -212,3 +267,6 @@ pub(crate) fn texts(template: &Value, key: &str) -> BTreeMap<String, String> {
     let map = template["metadata"][key].as_object().into_iter().flatten();
     map.filter_map(|(key, value)| Some((key.clone(), value.as_str()?.to_owned()))).collect()
 }
+
+#[cfg(test)]
+mod tests;

@@ -1,10 +1,11 @@
 //! VirtualMachines: each is a run after another, as its strategy says.
 //!
 //! A run is a VirtualMachineInstance with the VM's own name, so there are never two of them. [`decide`] says what is to be done,
-//! [`status`] what is to be said; here it is done.
+//! [`status`] what is to be said, [`presets`] whether another run would have more or less of them; here it is done.
 
 mod decide;
 mod made;
+mod presets;
 mod request;
 mod spec;
 mod status;
@@ -47,6 +48,9 @@ pub(crate) async fn reconcile(vm: Arc<Vm>, context: Arc<Context>) -> Result<Acti
         vmi = vmis.get_opt(vm.name()).await?.map(Arc::new);
     }
     let Verdict { step, status, events } = decide(&vm, vmi.as_deref(), &now);
+    let its = vmi.as_deref().filter(|vmi| vmi.is_of(vm.uid()) && !vmi.status.is_final());
+    let changes = its.map(|vmi| presets::changes(vmi, &context.presets)).unwrap_or_default();
+    let status = status::with_presets(&vm, status, &changes, &now);
     for (type_, reason, note) in events {
         context.tell(&*vm, type_, reason, note).await;
     }

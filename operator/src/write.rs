@@ -6,7 +6,7 @@ use kube::api::{DeleteParams, Patch, PatchParams, PostParams, Preconditions};
 use kube::core::DynamicResourceScope;
 use kube::{Api, Resource};
 use serde::de::DeserializeOwned;
-use serde_json::{Map, Value, json};
+use serde_json::{Value, json};
 
 use crate::context::{Context, Error};
 use crate::group::Group;
@@ -23,14 +23,22 @@ pub(crate) async fn write_status<K: Kind>(
         return Ok(false);
     }
     let [before, after] = [&object.status, status].map(|status| serde_json::to_value(status).unwrap_or_default());
-    // A merge leaves what it does not name.
-    let gone = before.as_object().into_iter().flatten().filter(|(key, _)| after.get(key).is_none());
-    let mut patch: Map<String, Value> = gone.map(|(key, _)| (key.clone(), Value::Null)).collect();
-    patch.extend(after.as_object().cloned().unwrap_or_default());
-    let patch = json!({"metadata": {"resourceVersion": object.metadata.resource_version}, "status": patch});
+    let patch = json!({
+        "metadata": {"resourceVersion": object.metadata.resource_version}, "status": in_place_of(&before, &after),
+    });
     let api: Api<Object<K>> = api(context, object);
     unless_gone(api.patch_status(object.name(), &PatchParams::default(), &Patch::Merge(&patch)).await)?;
     Ok(true)
+}
+
+/// What makes one value of another by a merge, which leaves what it does not name.
+fn in_place_of(before: &Value, after: &Value) -> Value {
+    let (Value::Object(before), Value::Object(after)) = (before, after) else { return after.clone() };
+    let gone = before.keys().filter(|key| !after.contains_key(*key)).map(|key| (key.clone(), Value::Null));
+    let is = after.iter().map(|(key, value)| {
+        (key.clone(), before.get(key).map_or_else(|| value.clone(), |before| in_place_of(before, value)))
+    });
+    gone.chain(is).collect()
 }
 
 /// Changes an object's finalizers.
@@ -111,5 +119,19 @@ where
         // Another one with its name has another uid.
         Err(error) if !is_missing(&error) && !is_stale(&error) => Err(error.into()),
         _ => Ok(()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_gone_is_named_however_deep_it_was() {
+        let before = json!({"os": {"id": "a", "version": "1"}, "reason": "x", "list": [{"a": 1}], "same": 1});
+        let after = json!({"os": {"id": "b"}, "list": [{}], "same": 1, "new": {"a": {}}});
+        let patch =
+            json!({"os": {"id": "b", "version": null}, "reason": null, "list": [{}], "same": 1, "new": {"a": {}}});
+        assert_eq!(in_place_of(&before, &after), patch);
     }
 }

@@ -3,6 +3,7 @@
 //! An object is refused with all that is wrong with it in one answer. None stands in the way of who only wants to get rid of an object,
 //! or to write its status.
 
+mod reporter;
 mod rules;
 mod secrets;
 mod warnings;
@@ -46,6 +47,11 @@ pub(super) fn all(group: Group) -> Vec<Value> {
 /// Those of what the operator itself may do.
 pub(super) fn of_operator(settings: &Settings) -> Vec<Value> {
     secrets::policy(settings).into()
+}
+
+/// Those of what nodes may tell of VMs.
+pub(super) fn of_reporter() -> [Value; 2] {
+    reporter::policy()
 }
 
 fn of_kind(definition: &Definition, group: Group) -> Option<[Value; 2]> {

@@ -1,11 +1,11 @@
-//! Who may do what: the operator, as little as it needs; users, by the roles that they have.
+//! Who may do what: the operator and nodes, as little as they need; users, by the roles that they have.
 
 use serde_json::{Value, json};
 
 use super::crds::DEFINITIONS;
 use super::{Settings, object, object_in};
 use crate::group::Group;
-use crate::names::{OPERATOR, TLS_SECRET, WEBHOOK_CONFIGURATION};
+use crate::names::{OPERATOR, REPORTER, REPORTER_NAMESPACE, TLS_SECRET, WEBHOOK_CONFIGURATION};
 
 const API: &str = "rbac.authorization.k8s.io/v1";
 const READ: &[&str] = &["get", "list", "watch"];
@@ -37,10 +37,21 @@ pub(super) fn of_operator(settings: &Settings) -> Vec<Value> {
         named(rule("", &["secrets"], &["get", "list", "patch", "update", "watch"]), TLS_SECRET),
     ]);
     let mut everywhere = object(API, "ClusterRoleBinding", OPERATOR);
-    bind(&mut everywhere, "ClusterRole", settings);
+    bind(&mut everywhere, "ClusterRole", (OPERATOR, &settings.namespace));
     let mut here = object_in(settings, API, "RoleBinding", OPERATOR);
-    bind(&mut here, "Role", settings);
+    bind(&mut here, "Role", (OPERATOR, &settings.namespace));
     vec![account, cluster, everywhere, local, here]
+}
+
+/// Of nodes, to tell of their VMs: of which pods and what, the policy `virtlet-reporter` says.
+pub(super) fn of_reporter() -> [Value; 3] {
+    let mut account = object("v1", "ServiceAccount", REPORTER);
+    account["metadata"]["namespace"] = REPORTER_NAMESPACE.into();
+    let mut role = object(API, "ClusterRole", REPORTER);
+    role["rules"] = json!([rule("", &["pods/status"], &["get", "patch"])]);
+    let mut binding = object(API, "ClusterRoleBinding", REPORTER);
+    bind(&mut binding, "ClusterRole", (REPORTER, REPORTER_NAMESPACE));
+    [account, role, binding]
 }
 
 fn everywhere(group: Group) -> Vec<Value> {
@@ -84,7 +95,8 @@ fn named(mut rule: Value, name: &str) -> Value {
     rule
 }
 
-fn bind(binding: &mut Value, kind: &str, settings: &Settings) {
-    binding["roleRef"] = json!({"apiGroup": "rbac.authorization.k8s.io", "kind": kind, "name": OPERATOR});
-    binding["subjects"] = json!([{"kind": "ServiceAccount", "name": OPERATOR, "namespace": settings.namespace}]);
+/// To the account that has the role's name.
+fn bind(binding: &mut Value, kind: &str, (name, namespace): (&str, &str)) {
+    binding["roleRef"] = json!({"apiGroup": "rbac.authorization.k8s.io", "kind": kind, "name": name});
+    binding["subjects"] = json!([{"kind": "ServiceAccount", "name": name, "namespace": namespace}]);
 }

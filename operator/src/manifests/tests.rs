@@ -32,6 +32,11 @@ fn policies_of_the_operator() {
 }
 
 #[test]
+fn what_nodes_may_tell() {
+    insta::assert_snapshot!(yaml(&[&super::roles::of_reporter()[..], &policies::of_reporter()].concat()));
+}
+
+#[test]
 fn roles() {
     let settings = Settings::default();
     insta::assert_snapshot!("roles_of_users", yaml(&super::roles::of_users(settings.group)));

@@ -1,30 +1,47 @@
 //! A value that is kept as text: a tree of it would take ten times the memory.
 
+mod shallow;
+
+use std::cell::Cell;
+
+use serde::de::DeserializeSeed as _;
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use serde_json::{Map, Value};
 
+use self::shallow::{LEVELS, Shallow};
+
 /// JSON.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct Json(Box<str>);
+pub(crate) struct Json {
+    text: Box<str>,
+    /// Whether it is not all that the API server has, as that is nested too deep.
+    is_cut: bool,
+}
 
 impl Json {
     /// That of a value.
     #[must_use]
     pub(crate) fn of(value: &Value) -> Self {
-        Self(value.to_string().into())
+        Self { text: value.to_string().into(), is_cut: false }
+    }
+
+    /// Why it is not what the API server has, if it is not.
+    #[must_use]
+    pub(crate) fn wrong(&self) -> Option<String> {
+        self.is_cut.then(|| format!("it is nested deeper than {LEVELS} levels"))
     }
 
     /// The value.
     #[must_use]
     pub(crate) fn value(&self) -> Value {
         // Was made of one.
-        serde_json::from_str(&self.0).unwrap_or_default()
+        serde_json::from_str(&self.text).unwrap_or_default()
     }
 
     /// The text; of equal values it is the same, as keys are sorted.
     #[must_use]
     pub(crate) fn text(&self) -> &str {
-        &self.0
+        &self.text
     }
 }
 
@@ -36,7 +53,9 @@ impl Default for Json {
 
 impl<'de> Deserialize<'de> for Json {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        Value::deserialize(deserializer).map(|value| Self::of(&value))
+        let is_cut = Cell::new(false);
+        let value = Shallow { left: LEVELS, is_cut: &is_cut }.deserialize(deserializer)?;
+        Ok(Self { is_cut: is_cut.get(), ..Self::of(&value) })
     }
 }
 

@@ -1,22 +1,28 @@
 //! A pod of ours, as far as an instance's status comes of it: a whole one has ten times as much.
 
 use std::borrow::Cow;
+use std::sync::OnceLock;
 
 use kube::Resource;
 use kube::core::{NamespaceResourceScope, ObjectMeta};
+use kubevirt::guest::{GUEST, Guest};
 use serde::{Deserialize, Serialize};
+
+use super::Meta as _;
 
 /// A pod.
 #[derive(Debug, Clone, Default, PartialEq, Deserialize, Serialize)]
 pub(crate) struct VmPod {
-    /// Its metadata, without what `cache` leaves out.
-    #[serde(default)]
+    /// Its metadata, as far as somebody reads it.
+    #[serde(default, deserialize_with = "super::metadata::deserialize")]
     pub(crate) metadata: ObjectMeta,
     #[serde(default)]
     spec: PodSpec,
     /// What kubelet and scheduler say of it.
     #[serde(default)]
     pub(crate) status: PodStatus,
+    #[serde(skip)]
+    guest: OnceLock<Option<Guest>>,
 }
 
 #[derive(Debug, Clone, Default, PartialEq, Deserialize, Serialize)]
@@ -133,6 +139,12 @@ impl VmPod {
     #[must_use]
     pub(crate) fn state(&self) -> Option<&ContainerState> {
         self.status.container_statuses.first().map(|container| &container.state)
+    }
+
+    /// What its node tells of the guest, which is read once.
+    #[must_use]
+    pub(crate) fn guest(&self) -> Option<&Guest> {
+        self.guest.get_or_init(|| Guest::parse(self.annotation(GUEST)?)).as_ref()
     }
 
     /// A condition of it.

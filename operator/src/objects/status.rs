@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
+use kubevirt::guest::Os;
 use serde::{Deserialize, Serialize};
 
 /// Of a VirtualMachineInstance.
@@ -23,9 +24,12 @@ pub(crate) struct VmiStatus {
     pub(crate) node_name: Option<String>,
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub(crate) conditions: Vec<Condition>,
-    /// Its NICs, as far as the pod says.
+    /// Its NICs, as far as the pod and its node say.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub(crate) interfaces: Vec<Interface>,
+    /// As an agent in the guest says.
+    #[serde(rename = "guestOSInfo", skip_serializing_if = "Os::is_unknown")]
+    pub(crate) guest_os_info: Os,
     /// Its pod's uid, and that pod's node.
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     pub(crate) active_pods: BTreeMap<String, String>,
@@ -58,7 +62,15 @@ pub(crate) struct Interface {
     pub(crate) ip_address: Option<String>,
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub(crate) ip_addresses: Vec<String>,
-    /// Who says so.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) mac: Option<String>,
+    /// What the guest calls it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) interface_name: Option<String>,
+    /// What it is joined with in the pod's namespace.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) pod_interface_name: Option<String>,
+    /// Who says so: the `pod`, for addresses; its `node`; the `guest-agent`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) info_source: Option<String>,
 }

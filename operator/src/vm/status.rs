@@ -9,6 +9,9 @@ use super::step::Step;
 use crate::names::NO_CLAIM;
 use crate::objects::{Condition, MachineStatus, Meta as _, Vm, Vmi, condition};
 
+/// Longest message, in characters.
+const MAX_MESSAGE: usize = 1024;
+
 /// `after` with all that people read.
 pub(super) fn of(vm: &Vm, vmi: Option<&Vmi>, step: &Step, mut after: MachineStatus, now: &Time) -> MachineStatus {
     let own = vmi.filter(|vmi| vmi.is_of(vm.uid()));
@@ -37,20 +40,39 @@ pub(super) fn of(vm: &Vm, vmi: Option<&Vmi>, step: &Step, mut after: MachineStat
     {
         all.push(failure.clone());
     }
-    if own.is_some_and(|vmi| condition(&vmi.status.conditions, "Paused").is_some_and(Condition::holds)) {
-        all.push(Condition::new("Paused", true, "ByNode", ""));
+    if let Some(paused) = own.and_then(|vmi| condition(&vmi.status.conditions, "Paused")).filter(|it| it.holds()) {
+        all.push(paused.clone());
     }
     if own.is_some_and(|vmi| {
         !vmi.status.is_final() && vmi.annotation(TEMPLATE).is_some_and(|made_of| made_of != hash(&template(vm)))
     }) {
         let text = "the template was changed since it was started; restart it to have that";
-        all.push(Condition::new("RestartRequired", true, "TemplateChanged", text));
+        all.push(Condition::new(RESTART, true, "TemplateChanged", text));
     }
     after.conditions = all.into_iter().map(|condition| condition.since(&vm.status.conditions, now)).collect();
     after
 }
 
 const REFUSED: &str = "FailedCreate";
+const RESTART: &str = "RestartRequired";
+
+/// `status`, with what became of presets since its instance was made.
+pub(super) fn with_presets(vm: &Vm, mut status: MachineStatus, changes: &[String], now: &Time) -> MachineStatus {
+    if changes.is_empty() {
+        return status;
+    }
+    let changes = format!("presets are not as when it was started: {}; restart it to have them", changes.join(", "));
+    let of_template = condition(&status.conditions, RESTART);
+    let (reason, message) = match of_template.and_then(|condition| condition.message.as_deref()) {
+        Some(of_template) => ("TemplateChanged", format!("{of_template}; {changes}")),
+        None => ("PresetsChanged", changes),
+    };
+    let message: String = message.chars().take(MAX_MESSAGE).collect();
+    let condition = Condition::new(RESTART, true, reason, &message).since(&vm.status.conditions, now);
+    status.conditions.retain(|other| other.type_ != RESTART);
+    status.conditions.push(condition);
+    status
+}
 
 /// `status`, with why no instance could be made.
 pub(super) fn refused(vm: &Vm, mut status: MachineStatus, why: &str, now: &Time) -> MachineStatus {

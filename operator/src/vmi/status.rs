@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use kube::runtime::events::EventType;
+use kubevirt::guest::{AGENT_CONNECTED, GuestNic, PAUSED};
 use serde::Deserialize;
 
 use super::decide::{Seen, had_pod, is_its};
@@ -11,8 +12,10 @@ use crate::names::PRESETS;
 use crate::objects::{Condition, Interface, Meta as _, PhaseTransition, VmPod, Vmi, VmiStatus};
 
 /// Conditions that a node tells of its VMs, by their names on the pod.
-const FROM_NODE: [(&str, &str); 2] =
-    [("virtlet.k8s/Paused", "Paused"), ("virtlet.k8s/AgentConnected", "AgentConnected")];
+const FROM_NODE: [(&str, &str); 2] = [(PAUSED, "Paused"), (AGENT_CONNECTED, "AgentConnected")];
+/// Name of what a node, or an agent in a guest, says.
+const NODE: &str = "node";
+const AGENT: &str = "guest-agent";
 /// Why a container waits while nothing is wrong.
 const USUAL: [&str; 2] = ["ContainerCreating", "PodInitializing"];
 /// Phases in their order.
@@ -60,7 +63,8 @@ pub(super) fn of(vmi: &Vmi, seen: &Seen, failure: Option<&Failure>, now: &Time) 
         node_name: pod.and_then(VmPod::node).map(str::to_owned).or_else(|| before.node_name.clone()),
         qos_class: pod.and_then(|pod| pod.status.qos_class.clone()).or_else(|| before.qos_class.clone()),
         active_pods: before.active_pods.clone(),
-        interfaces: interfaces(vmi, pod),
+        interfaces: pod.map(|pod| interfaces(vmi, pod)).unwrap_or_default(),
+        guest_os_info: pod.and_then(VmPod::guest).map(|guest| guest.os.clone()).unwrap_or_default(),
         ..VmiStatus::default()
     };
     if let Some(pod) = pod {
@@ -131,9 +135,11 @@ fn conditions(
         let reason = scheduled.reason.as_deref().unwrap_or_default();
         all.push(Condition::new("PodScheduled", scheduled.status == "True", reason, &cut(message)));
     }
-    for (theirs, ours) in FROM_NODE {
-        if pod.and_then(|pod| pod.condition(theirs)).is_some_and(|condition| condition.status == "True") {
-            all.push(Condition::new(ours, true, "ByNode", ""));
+    // Of a guest that does not run they are what was.
+    for (theirs, ours) in FROM_NODE.into_iter().filter(|_| after.phase() == "Running") {
+        if let Some(told) = pod.and_then(|pod| pod.condition(theirs)).filter(|told| told.status == "True") {
+            let message = told.message.as_deref().unwrap_or_default();
+            all.push(Condition::new(ours, true, told.reason.as_deref().unwrap_or("ByNode"), &cut(message)));
         }
     }
     let taken = matches!(seen, Seen::Pod(pod) if !is_its(vmi, pod)) && !after.is_final();
@@ -168,23 +174,34 @@ fn ready(pod: Option<&VmPod>, after: &VmiStatus) -> Condition {
     }
 }
 
-/// The pod's addresses are those of the NIC on its network, which is the first if nothing else is said.
-fn interfaces(vmi: &Vmi, pod: Option<&VmPod>) -> Vec<Interface> {
-    let addresses: Vec<String> =
-        pod.iter().flat_map(|pod| &pod.status.pod_ips).map(|address| address.ip.clone()).collect();
-    if addresses.is_empty() {
-        return Vec::new();
-    }
-    let spec = vmi.spec.value();
-    let networks = spec["networks"].as_array().into_iter().flatten();
-    let on_pod = networks.filter(|network| network.get("pod").is_some());
-    let name = on_pod.filter_map(|network| network["name"].as_str()).next().unwrap_or("default").to_owned();
-    vec![Interface {
-        name,
-        ip_address: addresses.first().cloned(),
-        ip_addresses: addresses,
-        info_source: Some("pod".to_owned()),
-    }]
+/// NICs as the node tells of them. The pod's addresses are those of the first, whatever others say.
+fn interfaces(vmi: &Vmi, pod: &VmPod) -> Vec<Interface> {
+    let told = pod.guest().map(|guest| &*guest.nics).unwrap_or_default();
+    let own: Vec<String> = pod.status.pod_ips.iter().map(|address| address.ip.clone()).collect();
+    let names = vmi.facts();
+    let nics = told.len().max(usize::from(!own.is_empty()));
+    let interface = |nth: usize| {
+        let unknown = GuestNic::default();
+        let nic = told.get(nth).unwrap_or(&unknown);
+        let some = |text: &str| Some(text.to_owned()).filter(|text| !text.is_empty());
+        let by_pod = nth == 0 && !own.is_empty();
+        let by = [
+            by_pod.then_some("pod"),
+            (told.get(nth).is_some() && !(by_pod || nic.by_agent)).then_some(NODE),
+            nic.by_agent.then_some(AGENT),
+        ];
+        let addresses = if by_pod { own.clone() } else { nic.addresses.iter().map(ToString::to_string).collect() };
+        Interface {
+            name: names.get(nth).cloned().unwrap_or_else(|| nic.link.clone()),
+            ip_address: addresses.first().cloned(),
+            ip_addresses: addresses,
+            mac: some(&nic.mac),
+            interface_name: some(&nic.name),
+            pod_interface_name: some(&nic.link),
+            info_source: some(&by.into_iter().flatten().collect::<Vec<_>>().join(", ")),
+        }
+    };
+    (0..nics).map(interface).collect()
 }
 
 /// What happened between the status that it has and another one.

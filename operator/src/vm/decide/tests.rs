@@ -238,3 +238,36 @@ fn a_clock_that_was_ahead_holds_nothing_up() {
     vm.status = decide(&vm, Some(&vmi("a", "Failed")), &at(1_000_000)).status;
     assert_eq!(step(&vm, None), Step::Start);
 }
+
+#[test]
+fn a_run_that_presets_would_make_otherwise_is_to_be_restarted() {
+    let mut vm = old("Always");
+    let running = vmi("a", "Running");
+    vm.status = decide(&vm, Some(&running), &at(0)).status;
+    let restart = |status: &MachineStatus| {
+        let condition = crate::objects::condition(&status.conditions, "RestartRequired")?;
+        Some(format!("{}: {}", condition.reason.as_deref()?, condition.message.as_deref()?))
+    };
+    assert_eq!(restart(&status::with_presets(&vm, vm.status.clone(), &[], &at(1))), None);
+    let changes = ["`big` was changed".to_owned(), "`new` is new".to_owned()];
+    let changed = status::with_presets(&vm, vm.status.clone(), &changes, &at(1));
+    insta::assert_snapshot!(restart(&changed).expect("told"), @"PresetsChanged: presets are not as when it was started: `big` was changed, `new` is new; restart it to have them");
+    vm.status = changed.clone();
+    let again = decide(&vm, Some(&running), &at(9)).status;
+    assert_eq!(status::with_presets(&vm, again, &changes, &at(9)), changed, "said once");
+    let mut other = running;
+    other.metadata.annotations = Some([("virtlet.k8s/template".to_owned(), "another".to_owned())].into());
+    let both = status::with_presets(&vm, decide(&vm, Some(&other), &at(9)).status, &changes, &at(9));
+    insta::assert_snapshot!(restart(&both).expect("told"), @"TemplateChanged: the template was changed since it was started; restart it to have that; presets are not as when it was started: `big` was changed, `new` is new; restart it to have them");
+    assert_eq!(both.conditions.iter().filter(|one| one.type_ == "RestartRequired").count(), 1);
+}
+
+#[test]
+fn a_guest_that_is_paused_is_shown_so() {
+    let mut paused = vmi("a", "Running");
+    paused.status.conditions = vec![crate::objects::Condition::new("Paused", true, "Paused", "by hand")];
+    let status = decide(&old("Always"), Some(&paused), &at(0)).status;
+    assert_eq!(status.printable_status.as_deref(), Some("Paused"));
+    let told = crate::objects::condition(&status.conditions, "Paused").expect("told");
+    assert_eq!((told.reason.as_deref(), told.message.as_deref()), (Some("Paused"), Some("by hand")));
+}

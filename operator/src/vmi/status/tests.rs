@@ -71,7 +71,9 @@ fn conditions_say_since_when() {
     vmi.status = of(&vmi, &Seen::Pod(pod(&vmi, &status)), None, &at(1));
     assert!(vmi.status.is_ready());
     assert!(condition(&vmi.status.conditions, "Paused").is_some_and(Condition::holds));
-    assert_eq!(vmi.status.interfaces[0].ip_addresses, ["10.1.1.1", "fd00::1"]);
+    let nic = &vmi.status.interfaces[0];
+    assert_eq!((&*nic.name, nic.info_source.as_deref()), ("default", Some("pod")));
+    assert_eq!(nic.ip_addresses, ["10.1.1.1", "fd00::1"]);
     let later = of(&vmi, &Seen::Pod(pod(&vmi, &status)), None, &at(9));
     assert_eq!(later, vmi.status, "nothing is written when nothing changes");
     let failure = Failure { reason: "FailedCreate", message: "exceeded quota".to_owned() };
@@ -100,4 +102,56 @@ fn what_presets_did_is_told_once() {
     );
     vmi.status = after.clone();
     assert_eq!(events(&vmi, &after), []);
+}
+
+/// A pod that runs, with what its node tells of it.
+fn told(vmi: &Vmi, conditions: &Value, guest: &str) -> Seen {
+    let status = json!({"phase": "Running", "node": "n", "podIPs": [{"ip": "10.1.1.1"}], "conditions": conditions,
+        "containerStatuses": [{"state": {"running": {}}}]});
+    let mut pod = (*pod(vmi, &status)).clone();
+    pod.metadata.annotations = Some([(kubevirt::guest::GUEST.to_owned(), guest.to_owned())].into());
+    Seen::Pod(std::sync::Arc::new(pod))
+}
+
+#[test]
+fn what_the_node_tells_of_the_guest_is_in_the_status() {
+    let mut vmi = vmi("a", "Running");
+    vmi.spec = crate::objects::Json::of(&json!({
+        "domain": {"devices": {"interfaces": [{"name": "blue"}, {"name": "red"}, {"name": "green"}]}},
+        "networks": [
+            {"name": "red", "pod": {}}, {"name": "green", "multus": {"networkName": "g"}},
+            {"name": "blue", "multus": {"networkName": "b"}},
+        ],
+    }));
+    let guest = r#"{"os": {"id": "debian", "prettyName": "Debian"}, "nics": [
+        {"link": "eth0", "mac": "02:00:00:00:00:01", "name": "enp1s0", "addresses": ["192.0.2.1"], "byAgent": true},
+        {"link": "net1", "mac": "02:00:00:00:00:02", "name": "enp2s0", "addresses": ["192.0.2.2", "fd00::2"], "byAgent": true},
+        {"link": "net2", "mac": "02:00:00:00:00:03", "addresses": ["192.0.2.3"]},
+        {"link": "net3", "mac": "02:00:00:00:00:04"}]}"#;
+    let conditions = json!([
+        {"type": "virtlet.k8s/AgentConnected", "status": "True"},
+        {"type": "virtlet.k8s/Paused", "status": "True", "reason": "Paused", "message": "by hand"},
+    ]);
+    vmi.status = of(&vmi, &told(&vmi, &conditions, guest), None, &at(1));
+    insta::assert_json_snapshot!(vmi.status);
+    assert_eq!(of(&vmi, &told(&vmi, &conditions, guest), None, &at(9)), vmi.status);
+    // Whatever it was: an end is an end.
+    let Seen::Pod(pod) = told(&vmi, &conditions, guest) else { panic!("a pod") };
+    let mut over = (*pod).clone();
+    over.status.phase = Some("Succeeded".to_owned());
+    let after = of(&vmi, &Seen::Pod(std::sync::Arc::new(over)), None, &at(9));
+    assert!(
+        condition(&after.conditions, "Paused").is_none() && condition(&after.conditions, "AgentConnected").is_none()
+    );
+}
+
+#[test]
+fn what_is_no_word_of_a_node_is_passed_over() {
+    let vmi = vmi("a", "Running");
+    let plain = of(&vmi, &told(&vmi, &json!([]), ""), None, &at(1));
+    for odd in ["{", "[]", r#"{"nics": 1}"#, &format!(r#"{{"os": {{"id": "{}"}}}}"#, "a".repeat(9000))] {
+        assert_eq!(of(&vmi, &told(&vmi, &json!([]), odd), None, &at(1)), plain, "{odd}");
+    }
+    let many = format!(r#"{{"nics": [{}{{}}]}}"#, "{},".repeat(1000));
+    assert_eq!(of(&vmi, &told(&vmi, &json!([]), &many), None, &at(1)).interfaces.len(), 16);
 }
