@@ -83,6 +83,8 @@ pub struct Config {
     pub images: ImagesConfig,
     /// By which ConfigMaps and Secrets are read that annotations name; without it none are.
     pub seed_kubeconfig: Option<PathBuf>,
+    /// By which the cluster is told of VMs; without it, it is not.
+    pub report_kubeconfig: Option<PathBuf>,
     /// Block devices that pods may name themselves.
     pub raw_devices: RawDevices,
     pub flexvolumes: FlexvolumesConfig,
@@ -241,6 +243,7 @@ impl Config {
             ("virtiofsd", Some(&self.virtiofsd)),
             ("fswrapper", Some(&self.fswrapper)),
             ("seed_kubeconfig", self.seed_kubeconfig.as_ref()),
+            ("report_kubeconfig", self.report_kubeconfig.as_ref()),
             ("images.dir", self.images.dir.as_ref()),
             ("images.kubeconfig", self.images.kubeconfig.as_ref()),
             ("images.translations_dir", Some(&self.images.translations_dir)),
@@ -353,6 +356,7 @@ impl Default for Config {
             handlers: BTreeMap::new(),
             images: ImagesConfig::default(),
             seed_kubeconfig: None,
+            report_kubeconfig: None,
             raw_devices: RawDevices::default(),
             flexvolumes: FlexvolumesConfig::default(),
             streaming: StreamingConfig::default(),

@@ -46,6 +46,7 @@ use crate::disks::flexvolume;
 use crate::hypervisor::HvEvent;
 use crate::images::mapping;
 use crate::proxy::Proxy;
+use crate::reporter;
 use crate::sandbox::Sandboxes;
 use crate::trace::Tracer;
 use crate::volumes::make_dir;
@@ -218,6 +219,7 @@ async fn start(
     tasks.spawn(listen(uses, containers.clone(), events));
     tasks.spawn(node.tap.clone().keep_watch());
     tasks.spawn(give_memory_back(sessions.clone()));
+    tasks.spawn(reporter::keep(node.config.clone(), node.store.clone(), node.agents.clone(), node.hypervisor.clone()));
     let changes = node.store.changes();
     tasks.spawn(agree::with_tapmanager(sandboxes.clone(), node.tap.clone(), changes, agree::ANEW));
     let accel = node.accel.clone();

@@ -11,8 +11,10 @@
 //!
 //! [`manifest`] judges pods that there are not yet, by the same steps. What a machine is to be is decided by [`vmspec`], without a node.
 //!
+//! `reporter` tells the cluster of VMs what their pods do not say.
+//!
 //! Layers, one way only: [`daemon`] (starts all) -> [`manifest`] -> [`proxy`] -> [`api`] -> services ([`sandbox`], [`container`],
-//! [`orphans`]) -> [`guest`], [`disks`], `devices` -> what reaches outside ([`hypervisor`], [`tap`], [`images`], [`volumes`], [`store`])
+//! [`orphans`]) and `reporter` -> [`guest`], [`disks`], `devices` -> what reaches outside ([`hypervisor`], [`tap`], [`images`], [`volumes`], [`store`])
 //! -> [`model`] (pure), `trace` (spans of calls) and [`config`].
 
 pub mod api;
@@ -31,6 +33,7 @@ pub mod model;
 mod node_addresses;
 pub mod orphans;
 pub mod proxy;
+mod reporter;
 pub mod sandbox;
 pub mod store;
 pub mod tap;

@@ -13,6 +13,7 @@ mod process;
 mod qga;
 mod setup;
 mod shared;
+mod told;
 
 use std::collections::HashMap;
 use std::future;
@@ -37,6 +38,7 @@ pub use self::output::Output;
 use self::output::{Budget, MAX_OF_ALL, MAX_OF_ONE};
 pub use self::process::{Input, Process};
 use self::qga::{Qga, QgaError};
+pub use self::told::{Told, ToldNic};
 use crate::config::Config;
 use crate::model::{Container, ContainerState};
 

@@ -4,6 +4,7 @@
 
 mod intake;
 mod port;
+mod told;
 
 use std::io;
 use std::path::PathBuf;

@@ -1,4 +1,5 @@
 mod logged;
+mod told;
 
 use std::path::Path;
 

@@ -7,22 +7,17 @@ use std::collections::BTreeMap;
 use std::path::Path;
 use std::time::Duration;
 
-use common::off_reactor;
 use k8s_openapi::api::core::v1::{ConfigMap, Secret};
 use kube::{Api, Client};
-use tokio::runtime::Handle;
-use tokio::sync::Semaphore;
 use tokio::time::{sleep, timeout};
 use vmspec::annotations::{PodAnnotations, Source};
 use vmspec::error::{Error, Kind, Result};
 use vmspec::seed::{Objects, Volume, VolumeFile};
 
-use crate::cluster::access;
+use crate::cluster;
 
 /// For all objects of a pod. kubelet waits two minutes for a request unless it is told otherwise.
 const DEADLINE: Duration = Duration::from_secs(30);
-/// How many are made at once: a program that hangs keeps its thread, also when nobody waits for it any more.
-static CLIENTS: Semaphore = Semaphore::const_new(4);
 /// Until a server is asked again that was not there or could not answer. A start that fails ends its container, and the pod may be one that is started
 /// once.
 const FIRST_PAUSE: Duration = Duration::from_millis(500);
@@ -58,7 +53,7 @@ pub(crate) async fn read(kubeconfig: Option<&Path>, namespace: &str, annotations
     }
     let mut last = None;
     let read = async {
-        let client = client(kubeconfig).await?;
+        let client = cluster::client(kubeconfig, DEADLINE).await.map_err(no_way)?;
         let mut pause = FIRST_PAUSE;
         loop {
             match read_by(&client, namespace, annotations).await {
@@ -76,20 +71,6 @@ pub(crate) async fn read(kubeconfig: Option<&Path>, namespace: &str, annotations
             None => Error::new(Kind::Unavailable, what),
         })
     })
-}
-
-/// A client of the API, off the reactor: a kubeconfig may name a program that fetches a token, which is waited for.
-async fn client(kubeconfig: Option<&Path>) -> Result<Client> {
-    let turn = CLIENTS.acquire().await.map_err(no_way)?;
-    let (kubeconfig, runtime) = (kubeconfig.map(Path::to_owned), Handle::current());
-    let made = off_reactor(move || {
-        let _turn = turn;
-        runtime.block_on(async {
-            let config = access(kubeconfig.as_deref(), DEADLINE).await.map_err(no_way)?;
-            Client::try_from(config).map_err(no_way)
-        })
-    });
-    made.await
 }
 
 fn no_way(cause: impl std::error::Error + Send + Sync + 'static) -> Error {
