@@ -1,8 +1,8 @@
 #!/bin/bash
-# Makes the container image that deploy/daemonset.yaml runs, and that manifest with the image's name in it; and that of the operator, if the
-# operator needs no libraries, which those of PROFILE=dev do. Called by `make image`.
+# Makes the container image that deploy/daemonset.yaml and deploy/reporter.yaml run, and these manifests with the image's name in them; and that
+# of the operator, if the operator needs no libraries, which those of PROFILE=dev do. Called by `make image`.
 #
-# usage: image.sh DIST OUT      DIST has the programs, OUT gets virtlet-install.tar, daemonset.yaml and virtlet-operator.tar
+# usage: image.sh DIST OUT      DIST has the programs, OUT gets virtlet-install.tar, daemonset.yaml, reporter.yaml and virtlet-operator.tar
 #
 # The first image is what the tarball has, at /payload, and one static program that puts it on a host; the second is one static program; nothing
 # of a distribution. Each is an archive as `docker save` writes it, which `ctr images import`, `docker load` and
@@ -41,7 +41,9 @@ mkdir -p "$work/root/payload" "$work/root/host" "$work/operator"
 tar -xJf "$tarball" -C "$work/root/payload"
 install -m 755 "$DIST/virtlet-install" "$work/root/"
 archive "$IMAGE" "$work/root" /virtlet-install install ''
-sed "s|image: virtlet-install:VERSION|image: $IMAGE|" deploy/daemonset.yaml >"$OUT/daemonset.yaml"
+for manifest in daemonset reporter; do
+	sed "s|image: virtlet-install:VERSION|image: $IMAGE|" "deploy/$manifest.yaml" >"$OUT/$manifest.yaml"
+done
 if ! readelf --program-headers "$DIST/virtlet-operator" | grep -q INTERP; then
 	install -m 755 "$DIST/virtlet-operator" "$work/operator/"
 	# The PATH by which the Deployment finds it.

@@ -44,7 +44,7 @@ pub(crate) enum FileError {
     Payload(#[from] PayloadError),
 }
 
-fn failed(what: &'static str, path: &Path) -> impl FnOnce(io::Error) -> FileError {
+pub(crate) fn failed(what: &'static str, path: &Path) -> impl FnOnce(io::Error) -> FileError {
     move |cause| FileError::File { what, path: path.to_owned(), cause }
 }
 
@@ -249,17 +249,22 @@ fn write(at: &Path, mut from: impl Read, mode: u32) -> Result<(), FileError> {
     written.map_err(failed("write", at))
 }
 
+/// Puts a file in the place of another one, or of none.
+pub(crate) fn replace(at: &Path, from: impl Read, mode: u32) -> Result<(), FileError> {
+    let beside = beside(at);
+    write(&beside, from, mode)?;
+    fs::rename(&beside, at).map_err(failed("replace", at))
+}
+
 fn write_list<'a>(root: &Path, names: impl Iterator<Item = &'a PathBuf>) -> Result<(), FileError> {
     let names: BTreeSet<_> = names.collect();
     let at = root.join(LIST);
-    let beside = beside(&at);
     let mut text = Vec::new();
     for name in names {
         // A vector takes all.
         let _infallible = writeln!(text, "{}", name.display());
     }
-    write(&beside, &*text, 0o644)?;
-    fs::rename(&beside, &at).map_err(failed("replace", &at))
+    replace(&at, &*text, 0o644)
 }
 
 fn remove_if_there(path: &Path) -> Result<(), FileError> {

@@ -17,6 +17,7 @@
 mod files;
 mod host;
 mod payload;
+mod report;
 
 use std::error::Error;
 use std::ffi::OsString;
@@ -40,9 +41,10 @@ const ROOT: &str = "/";
 /// Held while files change.
 const LOCK: &str = "/run/virtlet-install.lock";
 const UNITS: [&str; 2] = ["tapmanager.service", "controld.service"];
-const USAGE: &str = "usage: virtlet-install install|stay|remove|purge\n\
+const USAGE: &str = "usage: virtlet-install install|stay|report|remove|purge\n\
     install   puts the files on the host and starts the daemons, or starts them anew if files changed\n\
     stay      does nothing until it is told to end\n\
+    report    gives the host a kubeconfig with the token of this pod, until it is told to end, by which controld tells of VMs\n\
     remove    stops the daemons and removes what was installed; configuration that was edited, and state, stay\n\
     purge     the same, and removes configuration and state, too\n\
     VIRTLET_REMOVE=yes   removes while VMs run, which run on; VIRTLET_PURGE=yes purges records of pods' addresses";
@@ -86,11 +88,17 @@ fn main() -> ExitCode {
     let done = match (words.next().as_deref().and_then(|word| word.to_str()), words.next()) {
         (Some("install"), None) => install(),
         (Some("stay"), None) => stay(),
+        (Some("report"), None) => report(),
         (Some("remove"), None) => remove(false),
         (Some("purge"), None) => remove(true),
         _ => Err(Failure::Usage),
     };
     let Err(failure) = done else { return ExitCode::SUCCESS };
+    ExitCode::from(told(&failure))
+}
+
+/// Says why it ends, and with which code.
+fn told(failure: &Failure) -> u8 {
     let mut why = format!("virtlet-install: {failure}");
     let mut cause = failure.source();
     while let Some(inner) = cause {
@@ -99,7 +107,7 @@ fn main() -> ExitCode {
     }
     // The log of the container, or nobody.
     let _nobody = writeln!(io::stderr(), "{why}");
-    ExitCode::from(failure.code())
+    failure.code()
 }
 
 /// A line for the container's log.
@@ -167,6 +175,26 @@ fn stay() -> Result<(), Failure> {
     ends.thread_block()?;
     ends.wait()?;
     Ok(())
+}
+
+/// For a pod of another one.
+fn report() -> Result<(), Failure> {
+    let server = report::server(|name| std::env::var_os(name)?.into_string().ok());
+    let Some([host, port]) = server else {
+        return refuse(vec![
+            "this is no pod of a cluster: KUBERNETES_SERVICE_HOST and _PORT do not say where its API server is"
+                .to_owned(),
+        ]);
+    };
+    let ends = SigSet::from_iter([Signal::SIGTERM, Signal::SIGINT]);
+    ends.thread_block()?;
+    // It ends by an error only, and with it all of this, to be started again.
+    std::thread::spawn(move || {
+        let Err(failure) = report::keep([&host, &port]) else { return };
+        std::process::exit(told(&failure.into()).into());
+    });
+    ends.wait()?;
+    Ok(report::forget()?)
 }
 
 fn remove(purge: bool) -> Result<(), Failure> {

@@ -14,7 +14,7 @@ use super::node::TOOL_DEADLINE;
 /// Of no commit, so that a clone without its history will do.
 const EPOCH: &str = "1700000000";
 const IMAGE: &str = "registry.example.com/virtlet-install:1.0";
-const FILES: [&str; 13] = [
+const FILES: [&str; 14] = [
     "LICENSE",
     "NOTICES",
     "SHA256SUMS",
@@ -22,6 +22,7 @@ const FILES: [&str; 13] = [
     "alerts.yaml",
     "daemonset.yaml",
     "kustomization.yaml",
+    "reporter.yaml",
     "runtimeclass.yaml",
     "virtlet-1.0-x86_64.tar.xz",
     "virtlet-1.0.cdx.json",
