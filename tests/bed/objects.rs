@@ -6,6 +6,7 @@ mod node;
 mod refused;
 mod served;
 mod storm;
+mod told;
 
 use std::ffi::OsStr;
 use std::fs;

@@ -1,5 +1,6 @@
 //! KubeVirt's objects on a real node: a VirtualMachine that kubectl applies boots, is powered off, started, stopped and deleted by kubectl
-//! alone, while everything that looks after it is killed in turn; and a set of them that an autoscaler has grown.
+//! alone, while everything that looks after it is killed in turn; and a set of them that an autoscaler has grown. What its pod does not say of
+//! it the node tells, and may tell nothing else.
 
 use std::net::IpAddr;
 use std::time::Duration;
@@ -17,7 +18,7 @@ use tests::metrics_server::MetricsServer;
 use tests::node::BOOT_DEADLINE;
 use tests::wait::wait_for;
 
-use super::{World, autoscaling};
+use super::{World, autoscaling, told};
 use crate::kubelet::whole::{self, STEP_DEADLINE, is_empty};
 
 /// A whole Kubernetes starts, and guests boot five times.
@@ -26,12 +27,15 @@ const DEADLINE: Duration = Duration::from_secs(900);
 pub(super) const CASES: &[Case] = &[Case { name: "objects::a_virtual_machine_on_a_node", deadline: DEADLINE, run }];
 
 fn run(bed: &Bed) -> Result<()> {
-    let (mut node, cluster, plane) = whole::start(bed, "[handlers.virtlet]\nguest_agent = true")?;
+    let way = told::kubeconfig(bed);
+    let settings = format!("report_kubeconfig = '{}'\n[handlers.virtlet]\nguest_agent = true", way.display());
+    let (mut node, cluster, plane) = whole::start(bed, &settings)?;
     let image = node.images.offer("agent.qcow2", &tiny_with_agent(bed)?, Fault::None);
     let _kubelet = Kubelet::start_in(bed, &cluster)?;
     let mut world = World::of(bed, cluster, plane)?;
     let mut operator = world.serve(&world.cluster.admin)?;
     let plane = &mut world.controllers;
+    told::give_token(bed, &world.cluster, plane)?;
     plane.apply(&[whole::runtime_class(), vm(&image)])?;
 
     // It runs, as its object says.
@@ -44,6 +48,9 @@ fn run(bed: &Bed) -> Result<()> {
     ensure!(info.contains("cpus 2"), "not as its object says: {info}");
     whole::says(plane, &pod, "hostname; cat /sys/class/dmi/id/product_serial", "db\nserial-1\n")?;
     let uuid = plane.kubectl(&["exec", &pod, "--", "cat", "/sys/class/dmi/id/product_uuid"])?;
+    told::knows_guest(plane)?;
+    told::pauses(bed, plane, &pod)?;
+    told::forges_nothing(bed, plane, &pod)?;
 
     // Whoever looks after it is killed: it runs on.
     operator.kill9()?;
@@ -149,6 +156,6 @@ fn pod_of(plane: &mut Controllers) -> Result<String> {
 }
 
 /// What is at a path of the object `db`; empty if there is none.
-fn at(plane: &mut Controllers, kind: &str, path: &str) -> Result<String> {
+pub(super) fn at(plane: &mut Controllers, kind: &str, path: &str) -> Result<String> {
     plane.kubectl(&["get", kind, "db", "--ignore-not-found", "-o", &format!("jsonpath={{{path}}}")])
 }
