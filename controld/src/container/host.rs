@@ -189,6 +189,7 @@ impl Host for Arc<Uses> {
 
     fn set_up(&self, container: &Container) {
         self.agents.log_in(container.machine.id, self.span(container));
+        self.agents.thaw_left(container.machine.id);
         let (plan, config) = (&container.machine, &container.config);
         if let Some(setup) = setup_of(&plan.guest, plan.share.as_ref(), disks_of(plan), config) {
             self.agents.set_up(container.machine.id, setup);

@@ -23,7 +23,7 @@ pub(super) enum Part {
     Console,
     /// The directory of the screen's socket.
     Screen,
-    /// The sockets of both agents in the guest.
+    /// The sockets of both agents in the guest, and until when it is frozen.
     Agents,
     /// What QEMU, libvirt and virtiofsd say of the machine. No other machine has the name, so nobody else would remove it: libvirt's
     /// logrotate leaves small ones.
@@ -56,7 +56,8 @@ impl Part {
             Self::Screen => vec![screen::dir(&uses.config, machine.id)],
             Self::Agents => {
                 let dir = agents::dir(&uses.config);
-                vec![agents::qemu_socket(&dir, machine.id), agents::our_socket(&dir, machine.id)]
+                let id = machine.id;
+                vec![agents::qemu_socket(&dir, id), agents::our_socket(&dir, id), agents::frozen_file(&dir, id)]
             }
             Self::LibvirtLog => vec![
                 uses.config.libvirt_log_dir.join(format!("{}.log", machine.domain)),

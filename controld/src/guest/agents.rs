@@ -3,9 +3,11 @@
 //! There are two. Our own (`virtlet-agent`, [`link`]) does all that `exec` is: streams, terminals, signals. QEMU's ([`qga`]), which many
 //! images have, runs a command and gives its output at the end. Each has a socket of its own for each machine; libvirt opens
 //! neither, so a guest that hangs holds up no call to libvirt. All that comes from a guest may be hostile: it is bounded in
-//! size, and each wait has a deadline.
+//! size, and each wait has a deadline. QEMU's is asked, too, what it knows of its guest ([`facts`]), and to [`freeze`] file systems.
 
 mod events;
+mod facts;
+mod freeze;
 mod link;
 mod output;
 mod power;
@@ -28,11 +30,14 @@ use proto::agent::{Message, Setup, Size, Start};
 use streaming::Otherwise;
 use tokio::sync::watch;
 use tokio::time::{Instant, sleep, timeout_at};
+use tokio_util::task::AbortOnDropHandle;
 use tracing::Span;
 use vmspec::MachineId;
 use vmspec::error::{Error, Kind, Result};
 
 pub use self::events::Event;
+pub use self::facts::{Facts, FileSystem, List, User};
+pub use self::freeze::{MAX_FROZEN, frozen_file};
 use self::link::Link;
 pub use self::output::Output;
 use self::output::{Budget, MAX_OF_ALL, MAX_OF_ONE};
@@ -83,6 +88,10 @@ struct Machine {
     is_powering_off: AtomicBool,
     /// When the guest was rebooted last, if it was.
     rebooted: Mutex<Option<Instant>>,
+    /// Held by who freezes or thaws its file systems.
+    freezing: tokio::sync::Mutex<()>,
+    /// Waits for the end of a freeze.
+    thawing: Mutex<Option<AbortOnDropHandle<()>>>,
 }
 
 /// A command in a guest.
@@ -307,6 +316,8 @@ impl Agents {
                 budget: self.budget.part(MAX_OF_ONE),
                 is_powering_off: AtomicBool::new(false),
                 rebooted: Mutex::default(),
+                freezing: tokio::sync::Mutex::default(),
+                thawing: Mutex::default(),
             })
         };
         machines.entry(id).or_insert_with(new).clone()

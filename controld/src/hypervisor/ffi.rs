@@ -352,6 +352,18 @@ impl Domain {
         done(unsafe { sys::virDomainShutdownFlags(self.0.as_ptr(), sys::VIR_DOMAIN_SHUTDOWN_ACPI_POWER_BTN) })
     }
 
+    /// As the reset button: the guest hears nothing of it before.
+    pub(super) fn reset(&self) -> Result<(), LibvirtError> {
+        // SAFETY: the domain is owned.
+        done(unsafe { sys::virDomainReset(self.0.as_ptr(), 0) })
+    }
+
+    /// Presses the power button, and has libvirt start the guest anew in place of ending the machine.
+    pub(super) fn reboot(&self) -> Result<(), LibvirtError> {
+        // SAFETY: the domain is owned.
+        done(unsafe { sys::virDomainReboot(self.0.as_ptr(), sys::VIR_DOMAIN_REBOOT_ACPI_POWER_BTN) })
+    }
+
     pub(super) fn destroy(&self) -> Result<(), LibvirtError> {
         // SAFETY: the domain is owned.
         done(unsafe { sys::virDomainDestroyFlags(self.0.as_ptr(), 0) })

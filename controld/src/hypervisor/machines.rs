@@ -106,6 +106,28 @@ impl Hypervisor {
         self.call_in(Lane::Presses, "let the machine go on", QUICK_DEADLINE, resume).await
     }
 
+    /// Resets a machine that is on, without a word to its guest; a paused one stays paused.
+    ///
+    /// # Errors
+    /// When it is not on, libvirt does not do it, or does not answer.
+    pub async fn reset(&self, id: Uuid) -> Result<()> {
+        let reset = move |connection: &Connection| existing(connection, id)?.reset();
+        self.call_in(Lane::Presses, "reset the machine", QUICK_DEADLINE, reset).await
+    }
+
+    /// Asks a guest to reboot by its power button (ACPI), as [`Self::shutdown`] asks it to power off.
+    ///
+    /// # Errors
+    /// When the machine is not on, or libvirt does not answer.
+    pub async fn reboot(&self, id: Uuid) -> Result<()> {
+        let Some(one) = Press::begin(&self.shared.presses, id) else { return Ok(()) };
+        let press = move |connection: &Connection| {
+            let _one = one;
+            existing(connection, id)?.reboot()
+        };
+        self.call_in(Lane::Presses, "press the power button for a reboot", QUICK_DEADLINE, press).await
+    }
+
     /// Where a machine stands; `None` if there is none.
     ///
     /// # Errors

@@ -201,15 +201,20 @@ impl Qga {
         }
     }
 
-    /// Asks the guest to power off.
-    pub(super) async fn power_off(&self) -> Result<(), QgaError> {
-        let how = json!({"mode": "powerdown"});
+    /// Asks the guest to go down, in one of the agent's modes: `powerdown` or `reboot`.
+    pub(super) async fn shut_down(&self, mode: &'static str) -> Result<(), QgaError> {
+        let how = json!({"mode": mode});
         let talk = self.talk(SHUTDOWN, GREETING).await?;
         match talk.ask_within::<IgnoredAny>(SILENCE, Room::none(), SHUTDOWN, how).await {
             // It answers only if it cannot.
             Err(QgaError::Late(..) | QgaError::Connection(_)) => Ok(()),
             other => other.map(drop),
         }
+    }
+
+    /// Asks one question that has no arguments.
+    pub(super) async fn ask<T: DeserializeOwned>(&self, question: &'static str) -> Result<T, QgaError> {
+        self.talk(question, GREETING).await?.ask(question, json!({})).await
     }
 
     /// Whether it is there.

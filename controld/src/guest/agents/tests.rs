@@ -256,6 +256,32 @@ async fn qemus_agent_powers_off_a_guest_whose_other_one_cannot() {
     asked.await.expect("asks");
 }
 
+#[tokio::test]
+async fn a_guest_that_is_down_before_its_reboot_has_ended_was_asked() {
+    let dir = tempfile::tempdir().expect("tempdir");
+    let (agents, id, qemu) = agents(dir.path());
+    let asked = tokio::spawn(async move { agents.reboot(id).await });
+    let mut guest = Guest::accept(&qemu).await;
+    guest.greet().await;
+    let (session, Message::Start(start)) = guest.hear().await else { panic!("no start") };
+    assert_eq!(start.argv, ["reboot"]);
+    guest.say(session, Message::Started { pid: 1 }).await;
+    drop(guest);
+    asked.await.expect("no panic").expect("asked");
+}
+
+#[tokio::test]
+async fn a_guest_without_our_agent_is_asked_to_reboot_by_qemus() {
+    let dir = tempfile::tempdir().expect("tempdir");
+    let id = MachineId::random();
+    let qemus = UnixListener::bind(qemu_socket(dir.path(), id)).expect("binds");
+    let agents = Agents::new(dir.path().to_owned());
+    let refusal = [json!({"error": {"desc": "no"}})];
+    let (asked, question) = tokio::join!(agents.reboot(id), answered(&qemus, &refusal));
+    assert_eq!(question, [json!({"execute": "guest-shutdown", "arguments": {"mode": "reboot"}})]);
+    assert_eq!(asked.expect_err("refused").kind(), Kind::State);
+}
+
 fn setup() -> Setup {
     Setup { sysctls: vec!["kernel.shm_rmid_forced=1".into()], ..Setup::default() }
 }
@@ -392,7 +418,7 @@ async fn a_command_waits_for_ours_where_it_is_said_to_come() {
 }
 
 /// Answers questions to QEMU's agent, one after another; what they were.
-async fn answered(qemu: &UnixListener, answers: &[Value]) -> Vec<Value> {
+pub(super) async fn answered(qemu: &UnixListener, answers: &[Value]) -> Vec<Value> {
     let mut asked = Vec::new();
     for answer in answers {
         let (mut stream, request) = question(qemu).await;
