@@ -4,7 +4,7 @@
 //! [`socket`] makes the socket, [`serve`] serves it, [`drain`] lets calls that are under way end, [`status`] gives each
 //! failure its gRPC code, and [`span`] each line of the log its call and pod. [`edge`] is around all services: it gives each
 //! call its deadline and counts it, and [`door`] opens when there is somebody to answer. [`sessions`] joins clients of the
-//! streaming server to consoles and to pods' ports.
+//! streaming server to consoles and to pods' ports, and [`verbs`] answers commands that are ours and not the guest's.
 
 pub mod admin;
 pub mod cri;
@@ -15,6 +15,7 @@ pub mod sessions;
 pub mod socket;
 mod span;
 pub mod status;
+pub mod verbs;
 
 use std::convert::Infallible;
 use std::future::Future;

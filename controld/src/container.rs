@@ -16,6 +16,7 @@ mod resources;
 mod slots;
 mod start;
 mod uses;
+mod verbs;
 
 use std::path::Path;
 use std::sync::Arc;
@@ -46,7 +47,6 @@ use crate::devices;
 use crate::disks::{block_devices, emptydir, flexvolume, growth, host_disks, image_volumes, persistent, volume_disks};
 use crate::files::look;
 use crate::guest::agents::{self, Output};
-use crate::guest::screen::Screen;
 use crate::guest::{seed, share};
 use crate::hypervisor::HvEvent;
 use crate::model::{CONTAINER_VERSION, Container, ContainerState, PodName, Sandbox, SandboxState};
@@ -274,12 +274,6 @@ impl Containers {
                 Err(error)
             }
         }
-    }
-
-    /// Where a machine's screen is, if it has one.
-    pub(crate) async fn screen(&self, container: &Container) -> Option<Screen> {
-        container.machine.hardware.extras.graphics?;
-        Some(Screen::of(&self.uses.config, &self.uses.processes, &container.machine).await)
     }
 
     /// What the emulator has for machines of a runtime handler, or as a pod says: of the type that the pod's earlier machines had, if it has that, or of the

@@ -39,6 +39,7 @@ use self::node::Node;
 use crate::api::door::Opener;
 use crate::api::edge::Calls;
 use crate::api::sessions::Sessions;
+use crate::api::verbs::Verbs;
 use crate::api::{self, admin, cri};
 use crate::config::{self, Config, LogConfig, LogFormat};
 use crate::container::{Containers, Uses};
@@ -199,9 +200,6 @@ async fn start(
     let (node, events) = step.made(|| Node::open(config.clone(), |what| opener.waits_for(what))).await?;
     opener.waits_for("the image mappings of the cluster");
     let watching = mapping::start(&config.images, node.images.mappings()).await;
-    opener.waits_for(format!("its streaming server at `{}`", config.streaming.address));
-    let bind = || Sessions::bind(&config, node.store.clone(), node.agents.clone(), node.consoles.clone());
-    let sessions = Arc::new(step.made(bind).await?);
     opener.waits_for("a first look at the emulator");
     node.accel.refresh_wrapper(&config).await;
     let metrics = match config.metrics.address {
@@ -217,6 +215,11 @@ async fn start(
 
     let mut tasks = JoinSet::new();
     tasks.spawn(listen(uses, containers.clone(), events));
+    opener.waits_for(format!("its streaming server at `{}`", config.streaming.address));
+    let verbs = Verbs::new(containers.clone());
+    let bind =
+        || Sessions::bind(&config, node.store.clone(), node.agents.clone(), node.consoles.clone(), verbs.clone());
+    let sessions = Arc::new(step.made(bind).await?);
     tasks.spawn(node.tap.clone().keep_watch());
     tasks.spawn(give_memory_back(sessions.clone()));
     tasks.spawn(reporter::keep(node.config.clone(), node.store.clone(), node.agents.clone(), node.hypervisor.clone()));

@@ -64,7 +64,7 @@ put 644 deploy/apparmor/virtlet /etc/apparmor.d/abstractions/libvirt-qemu.d/virt
 put 644 deploy/images.d/catalogue.yaml /usr/share/virtlet/images.d/catalogue.yaml
 for file in deploy/etc/*.toml; do put 644 "$file" "/etc/virtlet/${file##*/}"; done
 # Not the DaemonSet, which is for nodes without packages.
-for file in deploy/{10-virtlet.conflist,admission-policy.yaml,crd-*.yaml,handlers.toml,rbac-*.yaml,runtimeclass.yaml,runtimeclasses.yaml,grafana-dashboard.json,alerts.yaml}; do
+for file in deploy/{10-virtlet.conflist,admission-policy.yaml,crd-*.yaml,exec-roles.yaml,handlers.toml,rbac-*.yaml,runtimeclass.yaml,runtimeclasses.yaml,grafana-dashboard.json,alerts.yaml}; do
 	put 644 "$file" "/usr/share/doc/virtlet/examples/${file##*/}"
 done
 for file in deploy/selinux/*; do

@@ -1,7 +1,9 @@
 //! Tier `objects`: what `virtlet-operator install` prints, before a real API server that judges KubeVirt's objects by it, and
-//! the operator that looks after them: on a real node, in a storm, and as an installation of the documents that is upgraded and away.
+//! the operator that looks after them: on a real node, in a storm, and as an installation of the documents that is upgraded and away. Beside
+//! that, who may exec controld's verbs.
 
 mod autoscaling;
+mod exec_roles;
 mod node;
 mod refused;
 mod served;
@@ -48,7 +50,7 @@ const FIXTURES: [&str; 11] = [
 ];
 
 pub(crate) fn cases() -> impl Iterator<Item = Case> {
-    CASES.iter().chain(node::CASES).chain(served::CASES).chain(storm::CASES).copied()
+    CASES.iter().chain(exec_roles::CASES).chain(node::CASES).chain(served::CASES).chain(storm::CASES).copied()
 }
 
 const CASES: &[Case] = &[

@@ -1,6 +1,7 @@
 //! Streaming sessions of CRI: the server to whose URLs clients come, and who serves each kind of session.
 //!
-//! Attach goes to the consoles of machines, or to the command that a machine is for; exec to the agents in their guests, port-forward to the pod's address.
+//! Attach goes to the consoles of machines, or to the command that a machine is for; exec to the agents in their guests, or to our own
+//! [`verbs`]; port-forward to the pod's address.
 
 mod exec;
 mod forward;
@@ -14,6 +15,7 @@ use streaming::{
 };
 use vmspec::error::{Error, Kind, Result};
 
+use super::verbs::{self, Verbs};
 use crate::config::Config;
 use crate::guest::agents::Agents;
 use crate::guest::console::hub::Consoles;
@@ -23,6 +25,7 @@ use crate::store::Store;
 #[derive(Debug)]
 pub struct Sessions {
     server: Server,
+    verbs: Verbs,
 }
 
 #[derive(Debug)]
@@ -30,6 +33,7 @@ struct Serving {
     consoles: Arc<Consoles>,
     agents: Arc<Agents>,
     store: Store,
+    verbs: Verbs,
 }
 
 // === impl Sessions ===
@@ -39,8 +43,14 @@ impl Sessions {
     ///
     /// # Errors
     /// When its address cannot be had.
-    pub async fn bind(config: &Config, store: Store, agents: Arc<Agents>, consoles: Arc<Consoles>) -> Result<Self> {
-        let serving = Serving { consoles, agents, store };
+    pub async fn bind(
+        config: &Config,
+        store: Store,
+        agents: Arc<Agents>,
+        consoles: Arc<Consoles>,
+        verbs: Verbs,
+    ) -> Result<Self> {
+        let serving = Serving { consoles, agents, store, verbs: verbs.clone() };
         let tls = config.streaming.tls_files();
         let wanted = streaming::Config { tls, ..streaming::Config::at(config.streaming.address) };
         let server = Server::bind(wanted, Arc::new(serving)).await.map_err(|cause| {
@@ -51,7 +61,13 @@ impl Sessions {
             )
         })?;
         tracing::info!(address = %server.address(), "streaming server listens");
-        Ok(Self { server })
+        Ok(Self { server, verbs })
+    }
+
+    /// What is done for an exec without the guest.
+    #[must_use]
+    pub fn verbs(&self) -> &Verbs {
+        &self.verbs
     }
 
     /// Waits for the end of the last session there is; see [`Server::all_ended`].
@@ -118,7 +134,10 @@ impl Backend for Serving {
         request: &'a ExecRequest,
         session: Session,
     ) -> BoxFuture<'a, std::result::Result<u8, SessionError>> {
-        exec::serve(&self.store, &self.agents, request, session).boxed()
+        match verbs::is_verb(&request.cmd) {
+            true => async { Ok(self.verbs.serve(request, session).await) }.boxed(),
+            false => exec::serve(&self.store, &self.agents, request, session).boxed(),
+        }
     }
 
     fn dial<'a>(

@@ -271,19 +271,9 @@ pub enum CtlError {
     /// Its annotations are of another release, or controld is.
     #[error("controld does not tell the settings of `{0}`; its annotations, or controld, are of another release")]
     NotExplained(String),
-    /// There is nothing to show.
-    #[error("the machine of `{0}` has no screen; its runtime handler needs `graphics = \"vnc\"`")]
-    NoScreen(String),
-    /// There is nobody who would show it.
-    #[error("controld finds no QEMU of the machine of `{0}`; does it run? `virtletctl ps -a` shows how it is")]
-    NoQemu(String),
-    /// What stands in the place of a screen that QEMU has made.
-    #[error(
-        "`{}` is not the screen of the machine: {why}; if that stays so, its guest may have taken QEMU over, which alone \
-         writes there",
-        path.display()
-    )]
-    StrangeScreen { path: PathBuf, why: &'static str },
+    /// controld does not do what is its own to do.
+    #[error("{0}")]
+    Verb(String),
     /// A local port cannot be had.
     #[error("failed to listen on `{address}`; name another local port, as LOCAL:REMOTE")]
     Listen {

@@ -1,33 +1,36 @@
-//! `vnc`: the screen of a machine, at a local port until the user leaves, or as a picture. On the node the screen is a UNIX socket, which
-//! no network reaches.
+//! `vnc`: the screen of a machine, at a local port until the user leaves, or as a picture. controld connects to it, as it does for clients
+//! of Kubernetes, by its verbs `virtlet:vnc` and `virtlet:screenshot`.
 
 use std::fs::File;
-use std::io::{self, BufWriter, IsTerminal as _, Write};
+use std::future;
+use std::io::{self, IsTerminal as _, Write};
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::path::Path;
 use std::time::Duration;
 
-use serde::Deserialize as _;
-use serde_json::Value;
-use tokio::io::copy_bidirectional;
-use tokio::net::{TcpListener, TcpStream, UnixStream};
+use bytes::{Bytes, BytesMut};
+use proto::cri::ExecRequest;
+use streaming::client::{Options, attach};
+use tokio::io::{AsyncReadExt as _, AsyncWrite, duplex, sink};
+use tokio::net::{TcpListener, TcpStream};
+use tokio::sync::mpsc;
 
-use self::screen::Screen;
 use super::cli;
 use super::client::Client;
-use super::describe::info;
 use super::error::{CtlError, Line};
+use super::exec::{Streams, carry};
 use super::find::Node;
 use super::interrupt::Interrupt;
 use super::ready;
 use super::text::shown;
 
-mod png;
-mod rfb;
-mod screen;
-
-/// For one look at a screen.
-const LOOK: Duration = Duration::from_secs(20);
+const VIEW: &str = "virtlet:vnc";
+const PICTURE: &str = "virtlet:screenshot";
+/// For a picture, which controld gives up before that.
+const LOOK: Duration = Duration::from_secs(100);
+/// Pieces of what a viewer says that may wait for the screen.
+const WAITING: usize = 16;
+const CHUNK: usize = 16 << 10;
 
 pub(super) async fn run(
     client: &Client,
@@ -45,15 +48,15 @@ async fn show(client: &Client, wanted: &cli::Vnc, out: &mut (dyn Write + Send)) 
     if let Some(path) = &wanted.screenshot {
         return machine.picture(path, out).await;
     }
-    // Once, so that a machine that is off is told before somebody starts a viewer.
-    drop(machine.reach().await?);
+    // Once, so that a machine that is off, or is viewed, is told before somebody starts a viewer.
+    machine.look(wanted.take).await?;
     let address = SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOST), wanted.port);
     let listener = TcpListener::bind(address).await.map_err(|cause| CtlError::Listen { address, cause })?;
     writeln!(out, "Screen of {} at {}, until Ctrl-C", shown(&machine.pod), listener.local_addr()?)?;
     out.flush()?;
     loop {
         let (viewer, _) = listener.accept().await?;
-        // One at a time: a second viewer waits, as VNC would send the first away.
+        // One at a time: a second viewer waits.
         if let Err(error) = machine.show_to(viewer).await {
             writeln!(out, "viewer left: {}", Line(&error))?;
         }
@@ -68,15 +71,38 @@ struct Machine<'a> {
 }
 
 impl Machine<'_> {
-    /// Asks where the screen is each time: a machine that was started again has another QEMU.
-    async fn reach(&self) -> Result<UnixStream, CtlError> {
-        let told = self.client.container_in_full(&self.container).await?;
-        let screen = match info(&told.info).get("screen") {
-            None | Some(Value::Null) => return Err(CtlError::NoScreen(self.pod.clone())),
-            Some(screen) => Screen::deserialize(screen),
+    /// Has controld do a verb, which may take input.
+    async fn have_done(
+        &self,
+        verb: &[&str],
+        input: Option<mpsc::Receiver<Bytes>>,
+        out: impl AsyncWrite + Unpin,
+    ) -> Result<(), CtlError> {
+        let options = Options { stdin: input.is_some(), stdout: true, stderr: true, tty: false };
+        let Options { stdin, stdout, stderr, tty } = options;
+        let cmd = verb.iter().map(|word| (*word).to_owned()).collect();
+        let request = ExecRequest { container_id: self.container.clone(), cmd, tty, stdin, stdout, stderr };
+        let session = attach(&self.client.exec(request).await?, options).await.map_err(CtlError::Exec)?;
+        let mut said = Vec::new();
+        let streams = Streams { input: input.unwrap_or_else(|| mpsc::channel(1).1), out, err: &mut said };
+        match carry(session, streams, None, async || future::pending().await).await? {
+            0 => Ok(()),
+            _ => Err(CtlError::Verb(String::from_utf8_lossy(&said).lines().next().unwrap_or_default().to_owned())),
+        }
+    }
+
+    /// Whether the screen speaks; then it is left in order, so that it is free for a viewer.
+    async fn look(&self, take: bool) -> Result<(), CtlError> {
+        let (input, keys) = mpsc::channel(1);
+        let (mut seen, out) = duplex(CHUNK);
+        let verb: &[&str] = if take { &[VIEW, "--take"] } else { &[VIEW] };
+        let leave = async {
+            // Its end, too, is seen.
+            let _ = seen.read_u8().await;
+            drop(input);
+            let _ = tokio::io::copy(&mut seen, &mut sink()).await;
         };
-        let lacks = |_| CtlError::Answer { action: "find the screen".into(), lacks: "socket and process of it" };
-        screen.map_err(lacks)?.connect(&self.pod).await
+        tokio::join!(self.have_done(verb, Some(keys), out), leave).0
     }
 
     /// Writes what the screen shows to a file, or to our output if that is named `-`.
@@ -85,24 +111,39 @@ impl Machine<'_> {
         if to_output && io::stdout().is_terminal() {
             return Err(CtlError::Usage("a picture is nothing for a terminal; name a file".into()));
         }
-        let look = async {
-            let screen = self.reach().await?;
-            rfb::look(screen).await.map_err(|cause| CtlError::Terminal { action: "look at the screen", cause })
-        };
-        let picture = ready::late(format!("a picture of the screen of `{}`", self.pod), LOOK, look).await?;
+        let mut picture = Vec::new();
+        let looked = self.have_done(&[PICTURE], None, &mut picture);
+        ready::late(format!("a picture of the screen of `{}`", self.pod), LOOK, looked).await?;
         if to_output {
-            return Ok(png::write(&picture, out)?);
+            out.write_all(&picture)?;
+            return Ok(out.flush()?);
         }
         let failed = |cause| CtlError::File { action: "write", path: path.to_owned(), cause };
-        png::write(&picture, BufWriter::new(File::create(path).map_err(failed)?)).map_err(failed)
+        File::create(path).and_then(|mut file| file.write_all(&picture)).map_err(failed)
     }
 
-    async fn show_to(&self, mut viewer: TcpStream) -> Result<(), CtlError> {
-        let mut screen = self.reach().await?;
-        let carried = async {
-            viewer.set_nodelay(true)?;
-            copy_bidirectional(&mut viewer, &mut screen).await
+    async fn show_to(&self, viewer: TcpStream) -> Result<(), CtlError> {
+        viewer.set_nodelay(true)?;
+        let (mut says, sees) = viewer.into_split();
+        let (input, keys) = mpsc::channel(WAITING);
+        let said = async move {
+            let mut chunk = BytesMut::new();
+            loop {
+                chunk.reserve(CHUNK);
+                // The end, an error, or a screen that is gone.
+                if !matches!(says.read_buf(&mut chunk).await, Ok(1..))
+                    || input.send(chunk.split().freeze()).await.is_err()
+                {
+                    break;
+                }
+            }
+            // The verb ends with its input.
+            drop(input);
+            future::pending().await
         };
-        carried.await.map(drop).map_err(|cause| CtlError::Terminal { action: "carry the screen to a viewer", cause })
+        tokio::select! {
+            shown = self.have_done(&[VIEW], Some(keys), sees) => shown,
+            never = said => never,
+        }
     }
 }

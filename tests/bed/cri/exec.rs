@@ -1,7 +1,8 @@
-//! Commands in guests: by crictl, through our agent and through QEMU's.
+//! Commands in guests: by crictl, through our agent and through QEMU's; and those that are not the guest's.
 
 mod ctl;
 mod tls;
+mod verbs;
 
 use std::fs;
 use std::time::Duration;
@@ -32,6 +33,7 @@ pub(super) const CASES: &[Case] = &[
         deadline: DEADLINE,
         run: tls::sessions,
     },
+    Case { name: "cri::verbs_are_done_in_the_guests_place", deadline: DEADLINE, run: verbs::done },
 ];
 
 /// `crictl exec` in one container.

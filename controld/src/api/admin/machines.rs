@@ -11,6 +11,7 @@ use vmspec::error::{Error, Kind, Result as Answer};
 
 use crate::api::sessions::Sessions;
 use crate::api::status::{self, finish};
+use crate::api::verbs;
 use crate::container::Containers;
 use crate::guest::agents::Command;
 
@@ -56,11 +57,20 @@ impl Machines for MachineCalls {
             request.into_inner();
         let container = answer(self.containers.get(known(&container_id)?))?;
         let otherwise = Otherwise { env, working_dir, user };
-        // What is wrong with it is said here, where the client hears it.
-        let command = answer(Command::of(&container, cmd.clone()).and_then(|command| command.otherwise(&otherwise)))?;
-        if stdin || tty {
-            // A client whose terminal is a session's already could neither say what it waits for, nor leave by Ctrl-C.
-            answer(self.containers.await_agent(&command).await)?;
+        if verbs::is_verb(&cmd) {
+            if otherwise != Otherwise::default() {
+                let what =
+                    format!("`{}` is not of the guest, and takes no variables, directory or user", cmd.join(" "));
+                return answer(Err(Error::new(Kind::Invalid, what)));
+            }
+        } else {
+            // What is wrong with it is said here, where the client hears it.
+            let command = Command::of(&container, cmd.clone()).and_then(|command| command.otherwise(&otherwise));
+            let command = answer(command)?;
+            if stdin || tty {
+                // A client whose terminal is a session's already could neither say what it waits for, nor leave by Ctrl-C.
+                answer(self.containers.await_agent(&command).await)?;
+            }
         }
         let wanted = streaming::ExecRequest { container_id, cmd, stdin, stdout, stderr, tty, otherwise };
         Ok(Response::new(ExecResponse { url: answer(self.sessions.exec_url(wanted))? }))

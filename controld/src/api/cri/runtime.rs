@@ -26,6 +26,7 @@ use super::{convert, find, lists, metrics as pod_metrics, starting};
 use crate::api::sessions::Sessions;
 use crate::api::span;
 use crate::api::status::{self, finish};
+use crate::api::verbs::{self, Answer};
 use crate::config::{CgroupDriver, Config};
 use crate::container::{Containers, Create, explain};
 use crate::guest::agents::Output;
@@ -347,7 +348,6 @@ impl RuntimeService for Runtime {
         let mut info = HashMap::new();
         if request.verbose {
             let handler = self.uses.config.handler(&sandbox.runtime_handler);
-            let screen = self.containers.screen(&container).await;
             let net = record.as_ref().and_then(|sandbox| sandbox.net.as_ref());
             let facts = serde_json::json!({
                 "sandboxID": container.sandbox,
@@ -356,7 +356,6 @@ impl RuntimeService for Runtime {
                 "applied": container.applied(),
                 "paused": container.pause.map(Pause::as_str),
                 "settings": explain::of_record(&container, &handler, net),
-                "screen": screen,
             });
             info.insert("info".into(), facts.to_string());
         }
@@ -439,6 +438,10 @@ impl RuntimeService for Runtime {
     async fn exec_sync(&self, request: Request<ExecSyncRequest>) -> Result<Response<ExecSyncResponse>, Status> {
         let ExecSyncRequest { container_id, cmd, timeout } = request.into_inner();
         let id = answer(self.container_id(&container_id))?;
+        if verbs::is_verb(&cmd) {
+            let Answer { stdout, stderr, code } = self.uses.sessions.verbs().answer(id, &cmd).await;
+            return Ok(Response::new(ExecSyncResponse { stdout, stderr, exit_code: code.into() }));
+        }
         let deadline = u64::try_from(timeout).ok().filter(|seconds| *seconds > 0).map(Duration::from_secs);
         let output = answer(self.containers.exec_sync(id, cmd, deadline).await)?;
         let Output { stdout, stderr, code, .. } = output;

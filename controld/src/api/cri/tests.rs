@@ -28,6 +28,7 @@ use crate::api::admin::AdminCalls;
 use crate::api::admin::machines::MachineCalls;
 use crate::api::admin::orphans::OrphanCalls;
 use crate::api::sessions::Sessions;
+use crate::api::verbs::Verbs;
 use crate::api::{Own, services};
 use crate::container::Containers;
 use crate::daemon::node::tests::node;
@@ -54,8 +55,9 @@ impl Node {
         let (mutex, streams) = (KeyedMutex::default(), (node.agents.clone(), node.consoles.clone()));
         let containers = Containers::new(node.for_containers(), mutex.clone());
         let sandboxes = Sandboxes::new(node.for_sandboxes(), containers.clone(), mutex);
-        let sessions = Sessions::bind(&node.config, node.store.clone(), streams.0, streams.1).await.expect("bound");
-        let sessions = Arc::new(sessions);
+        let verbs = Verbs::new(containers.clone());
+        let sessions = Sessions::bind(&node.config, node.store.clone(), streams.0, streams.1, verbs).await;
+        let sessions = Arc::new(sessions.expect("bound"));
         let runtime = Runtime::new(node.for_calls(sessions.clone(), "1.2.3"), sandboxes, containers.clone());
         let own = Own {
             images: AdminCalls::new(node.images.clone()),

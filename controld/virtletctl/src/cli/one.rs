@@ -105,6 +105,9 @@ pub struct Vnc {
     /// Write what the screen shows to a file, as PNG, and end; `-` is the standard output
     #[arg(long, value_name = "FILE", conflicts_with = "port")]
     pub screenshot: Option<PathBuf>,
+    /// End the session of who views the screen now, by this command or through Kubernetes
+    #[arg(long, conflicts_with = "screenshot")]
+    pub take: bool,
     /// Always so: no viewer is started
     #[arg(long, hide = true)]
     pub proxy_only: bool,

@@ -11,8 +11,8 @@ const VERSION: &[u8; 12] = b"RFB 003.008\n";
 const NO_LOGIN: u8 = 1;
 /// Encoding that is the pixels themselves.
 const RAW: i32 = 0;
-/// Pixels of a screen; QEMU's largest has fewer.
-const MAX_PIXELS: usize = 32 << 20;
+/// Pixels of a screen; those of a guest whose video memory nobody has enlarged are a quarter of it.
+const MAX_PIXELS: usize = 16 << 20;
 /// Text that is skipped: a name, a clipboard.
 const MAX_TEXT: u32 = 1 << 20;
 /// Bytes of a pixel as it is asked for, of which the fourth says nothing.
@@ -28,8 +28,9 @@ pub(super) struct Picture {
     pub(super) rgb: Vec<u8>,
 }
 
-/// Looks once. The caller has a deadline.
-pub(super) async fn look(mut screen: impl AsyncRead + AsyncWrite + Unpin) -> io::Result<Picture> {
+/// Looks once. The pointer may be moved before that, so that a guest that shows nothing while nobody is there wakes up. The caller has a
+/// deadline.
+pub(super) async fn look(mut screen: impl AsyncRead + AsyncWrite + Unpin, moves_pointer: bool) -> io::Result<Picture> {
     let (width, height) = greet(&mut screen).await?;
     let pixels = usize::from(width) * usize::from(height);
     if pixels == 0 || pixels > MAX_PIXELS {
@@ -39,6 +40,10 @@ pub(super) async fn look(mut screen: impl AsyncRead + AsyncWrite + Unpin) -> io:
     screen.write_all(&FORMAT).await?;
     screen.write_all(&[2, 0, 0, 1]).await?;
     screen.write_all(&RAW.to_be_bytes()).await?;
+    if moves_pointer {
+        // No button, at 1 by 1 and at 0 by 0: the pointer may have been at one of them.
+        screen.write_all(&[5, 0, 0, 1, 0, 1, 5, 0, 0, 0, 0, 0]).await?;
+    }
     // All of it, and not what has changed.
     screen.write_all(&[3, 0, 0, 0, 0, 0]).await?;
     screen.write_all(&width.to_be_bytes()).await?;
@@ -175,7 +180,7 @@ mod tests {
 
     async fn looked(size: (u16, u16), said: Vec<u8>) -> io::Result<Picture> {
         let (ours, mut theirs) = duplex(1 << 10);
-        let (picture, ()) = tokio::join!(look(ours), async move {
+        let (picture, ()) = tokio::join!(look(ours, false), async move {
             // Who is refused reads no more.
             if greeted(&mut theirs, size.0, size.1).await.is_ok() {
                 let _ = theirs.write_all(&said).await;
@@ -192,6 +197,20 @@ mod tests {
         let said = [&[2][..], &[3, 0, 0, 0, 0, 0, 0, 1, b'x'], &first, &second].concat();
         let picture = looked((2, 2), said).await.expect("a picture");
         assert_eq!(picture, Picture { width: 2, height: 2, rgb: vec![255, 0, 0, 0, 255, 0, 255, 0, 0, 0, 0, 255] });
+    }
+
+    #[tokio::test]
+    async fn the_pointer_is_moved_before_a_look_that_wants_it() {
+        let (ours, mut theirs) = duplex(1 << 10);
+        let (looked, asked) = tokio::join!(look(ours, true), async move {
+            greeted(&mut theirs, 1, 1).await.expect("greeted");
+            let mut asked = [0; 12];
+            theirs.read_exact(&mut asked).await.expect("asked");
+            asked
+        });
+        assert!(looked.is_err(), "nothing was shown");
+        // What `greeted` has taken for the request is the first of what is said.
+        assert_eq!(asked, [0, 0, 3, 0, 0, 0, 0, 0, 0, 1, 0, 1]);
     }
 
     #[tokio::test]

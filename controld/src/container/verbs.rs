@@ -1,0 +1,113 @@
+//! What is done to a machine that runs, and does not move its container: the reset button, what its guest is asked, its screen.
+
+use std::time::Duration;
+
+use common::Chain;
+use tracing::Span;
+use vmspec::ContainerId;
+use vmspec::MachineId;
+use vmspec::error::{Error, Kind, Result};
+
+use super::Containers;
+use super::host::Host as _;
+use crate::guest::agents::{Facts, FileSystem, List, User};
+use crate::guest::screen::Screen;
+use crate::model::{Container, ContainerState};
+
+impl Containers {
+    /// Resets a container's machine, without a word to its guest; one that is paused stays so.
+    ///
+    /// # Errors
+    /// When the container does not run, or libvirt does not do it.
+    pub async fn reset(&self, id: ContainerId) -> Result<()> {
+        let container = self.get(id)?;
+        runs(&container, "reset")?;
+        self.uses.hypervisor.reset(container.machine.id.uuid()).await
+    }
+
+    /// Asks a container's guest to reboot: by an agent, or by the power button where none does it.
+    ///
+    /// # Errors
+    /// When the container does not run, is paused, or libvirt does not do it.
+    pub async fn reboot(&self, id: ContainerId) -> Result<()> {
+        let machine = self.awake(id, "rebooted in order")?;
+        let Err(error) = self.uses.agents.reboot(machine).await else { return Ok(()) };
+        tracing::debug!(error = %Chain(&error), "no agent reboots the guest; its power button is pressed");
+        self.uses.hypervisor.reboot(machine.uuid()).await
+    }
+
+    /// Freezes the file systems of a container's guest, for no longer than this.
+    ///
+    /// # Errors
+    /// When the container does not run or is paused, they are frozen, or QEMU's agent does not do it.
+    pub async fn freeze(&self, id: ContainerId, limit: Duration) -> Result<()> {
+        self.uses.agents.freeze(self.awake(id, "frozen")?, limit).await
+    }
+
+    /// Thaws the file systems of a container's guest; fine if they are not frozen.
+    ///
+    /// # Errors
+    /// When the container does not run or is paused, or QEMU's agent does not do it.
+    pub async fn thaw(&self, id: ContainerId) -> Result<()> {
+        self.uses.agents.thaw(self.awake(id, "thawed")?).await
+    }
+
+    /// What is known of a container's guest.
+    ///
+    /// # Errors
+    /// When the container does not run or is paused, or QEMU's agent does not answer.
+    pub async fn facts(&self, id: ContainerId) -> Result<Facts> {
+        self.uses.agents.facts(self.awake(id, "asked")?).await
+    }
+
+    /// Who is logged in in a container's guest.
+    ///
+    /// # Errors
+    /// When the container does not run or is paused, or QEMU's agent does not answer.
+    pub async fn users(&self, id: ContainerId) -> Result<List<User>> {
+        self.uses.agents.users(self.awake(id, "asked")?).await
+    }
+
+    /// What is mounted in a container's guest.
+    ///
+    /// # Errors
+    /// When the container does not run or is paused, or QEMU's agent does not answer.
+    pub async fn file_systems(&self, id: ContainerId) -> Result<List<FileSystem>> {
+        self.uses.agents.file_systems(self.awake(id, "asked")?).await
+    }
+
+    /// The screen of a container's machine.
+    ///
+    /// # Errors
+    /// When the machine has none, or does not run.
+    pub(crate) async fn screen(&self, container: &Container) -> Result<Screen> {
+        let none = || Error::new(Kind::State, "the VM has no screen; its runtime handler needs `graphics = \"vnc\"`");
+        container.machine.hardware.extras.graphics.ok_or_else(none)?;
+        runs(container, "looked at")?;
+        Ok(Screen::of(&self.uses.config, &self.uses.processes, &container.machine).await)
+    }
+
+    /// The span of work on a container that no call waits for.
+    pub(crate) fn span(&self, container: &Container) -> Span {
+        self.uses.span(container)
+    }
+
+    /// The machine of a container whose guest can be asked something.
+    fn awake(&self, id: ContainerId, what: &str) -> Result<MachineId> {
+        let container = self.get(id)?;
+        runs(&container, what)?;
+        if let Some(pause) = container.pause {
+            let what = format!("the guest cannot be {what}: {}", pause.message());
+            return Err(Error::new(Kind::State, what));
+        }
+        Ok(container.machine.id)
+    }
+}
+
+fn runs(container: &Container, what: &str) -> Result<()> {
+    if container.state == ContainerState::Running {
+        return Ok(());
+    }
+    let what = format!("container `{}` does not run, so it cannot be {what}", container.id);
+    Err(Error::new(Kind::State, what))
+}
