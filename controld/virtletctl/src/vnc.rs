@@ -85,7 +85,7 @@ impl Machine<'_> {
         let session = attach(&self.client.exec(request).await?, options).await.map_err(CtlError::Exec)?;
         let mut said = Vec::new();
         let streams = Streams { input: input.unwrap_or_else(|| mpsc::channel(1).1), out, err: &mut said };
-        match carry(session, streams, None, async || future::pending().await).await? {
+        match carry(session, streams, None, future::pending).await? {
             0 => Ok(()),
             _ => Err(CtlError::Verb(String::from_utf8_lossy(&said).lines().next().unwrap_or_default().to_owned())),
         }
