@@ -2,7 +2,7 @@
 //!
 //! CRI's `Attach`, `Exec` and `PortForward` answer with a URL ([`Server::attach_url`] and its like); the client connects to it, changes the connection to SPDY/3.1
 //! or WebSocket and opens a stream for each of stdin, stdout and so on. The daemon gets plain bytes ([`Backend`]). Layers, from the
-//! bottom: [`spdy`] and WebSocket, frames and bytes; [`mux`], streams over a connection; [`ws`], how WebSocket carries them; [`remotecommand`] and [`portforward`], what Kubernetes says on those
+//! bottom: [`spdy`] and [`websocket`], frames and bytes; [`mux`], streams over a connection; [`ws`], how WebSocket carries them; [`remotecommand`] and [`portforward`], what Kubernetes says on those
 //! streams; [`Server`] and [`client`], the two ends. Knows no libvirt and no CRI type.
 
 pub mod backend;
@@ -13,7 +13,7 @@ pub mod remotecommand;
 mod request;
 mod server;
 pub mod spdy;
-mod websocket;
+pub mod websocket;
 pub mod ws;
 
 pub use self::backend::{Backend, Input, Output, ResizeEvents, Session, SessionError, TermSize};

@@ -1,7 +1,5 @@
 //! From an HTTP request to a session: which requests are right, and what the others are told.
 
-use base64::Engine as _;
-use base64::engine::general_purpose::STANDARD as BASE64;
 use bytes::Bytes;
 use http_body_util::Full;
 use hyper::header::{
@@ -10,17 +8,9 @@ use hyper::header::{
 };
 use hyper::{Method, Response, StatusCode};
 
-use sha1::{Digest as _, Sha1};
-
 use super::kinds::Kind;
 use super::protocol::Protocol;
-use crate::remotecommand;
-
-/// Appended to a WebSocket client's key before it is hashed (RFC 6455, section 1.3).
-const WEBSOCKET_GUID: &str = "258EAFA5-E914-47DA-95CA-C5AB0DC85B11";
-const WEBSOCKET_VERSION: &str = "13";
-/// Bytes of a WebSocket client's key.
-const WEBSOCKET_KEY_LEN: usize = 16;
+use crate::{remotecommand, websocket};
 
 /// Why a request gets no session.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -80,15 +70,9 @@ pub(super) fn check(method: &Method, headers: &HeaderMap, kind: Kind) -> Result<
 
 /// The answer to a WebSocket client's key.
 fn websocket_accept(method: &Method, headers: &HeaderMap) -> Result<String, Refusal> {
-    let key = headers.get(SEC_WEBSOCKET_KEY).and_then(|key| key.to_str().ok()).map(str::trim);
-    let key = key.filter(|key| BASE64.decode(key).is_ok_and(|key| key.len() == WEBSOCKET_KEY_LEN));
-    match key {
-        Some(key) if method == Method::GET && lists(headers, SEC_WEBSOCKET_VERSION.as_str(), WEBSOCKET_VERSION) => {
-            let hash = Sha1::new().chain_update(key).chain_update(WEBSOCKET_GUID).finalize();
-            Ok(BASE64.encode(hash))
-        }
-        _ => Err(Refusal::WebSocket),
-    }
+    let accept = headers.get(SEC_WEBSOCKET_KEY).and_then(|key| websocket::accept(key.to_str().ok()?));
+    let is_right = method == Method::GET && lists(headers, SEC_WEBSOCKET_VERSION.as_str(), websocket::VERSION);
+    accept.filter(|_| is_right).ok_or(Refusal::WebSocket)
 }
 
 impl Refusal {
