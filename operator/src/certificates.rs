@@ -1,7 +1,7 @@
-//! The certificate by which the API server knows the operator, in a Secret that all replicas share.
+//! The certificate by which the API server knows a server of ours, in a Secret that all replicas share.
 //!
 //! Whoever finds none, or one whose time has come, makes one: the API server takes one replica's and tells the others. A certificate is
-//! used once the API server's webhook configuration names its authority, not before.
+//! used once the object by which the API server comes names its authority ([`Bundle`]), not before.
 
 mod bundle;
 mod kept;
@@ -14,10 +14,9 @@ use std::time::Duration;
 use common::Reason;
 use futures_util::stream::{BoxStream, select};
 use futures_util::{StreamExt as _, TryStreamExt as _};
-use k8s_openapi::api::admissionregistration::v1::MutatingWebhookConfiguration;
 use k8s_openapi::api::core::v1::Secret;
 use k8s_openapi::jiff::Timestamp;
-use kube::api::{Patch, PatchParams, PostParams};
+use kube::api::{PatchParams, PostParams};
 use kube::runtime::WatchStreamExt as _;
 use kube::runtime::watcher::watch_object;
 use kube::{Api, Client};
@@ -26,11 +25,12 @@ use tokio::sync::watch;
 use tokio::time::{Instant, sleep, timeout};
 use tracing::{info, warn};
 
+pub(crate) use self::bundle::Bundle;
 use self::kept::{Step, decide};
 use self::material::Material;
 #[cfg(test)]
 pub(crate) use self::material::provider;
-use crate::names::{OPERATOR, TLS_SECRET, WEBHOOK_CONFIGURATION};
+use crate::names::OPERATOR;
 use crate::write::{is_missing, is_stale, is_there};
 
 /// Of one call.
@@ -49,10 +49,24 @@ const SETTLE: Duration = Duration::from_secs(10);
 /// What a server shows who connects; nothing as long as there is no certificate.
 pub(crate) type Current = watch::Receiver<Option<Arc<ServerConfig>>>;
 
+/// Whose certificate it is, and where it is.
+#[derive(Debug, Clone)]
+pub(crate) struct Place {
+    /// Of the server, and of the Secret.
+    pub(crate) namespace: String,
+    /// The Service by which the API server comes.
+    pub(crate) service: String,
+    /// The Secret with it.
+    pub(crate) secret: &'static str,
+    /// The object that tells the API server whom to trust.
+    pub(crate) told_in: String,
+}
+
 /// Keeps the certificate.
-pub(crate) struct Keeper {
+pub(crate) struct Keeper<B> {
     secrets: Api<Secret>,
-    configurations: Api<MutatingWebhookConfiguration>,
+    bundles: Api<B>,
+    place: Place,
     /// The server's name.
     host: String,
     current: watch::Sender<Option<Arc<ServerConfig>>>,
@@ -72,14 +86,15 @@ enum Look {
     Settles,
 }
 
-impl Keeper {
-    /// That of the server behind a Service of a namespace. Returns what is to be shown, too.
-    pub(crate) fn new(client: Client, namespace: &str, service: &str) -> (Self, Current) {
+impl<B: Bundle> Keeper<B> {
+    /// That of a server. Returns what is to be shown, too.
+    pub(crate) fn new(client: Client, place: Place) -> (Self, Current) {
         let (current, shown) = watch::channel(None);
         let keeper = Self {
-            secrets: Api::namespaced(client.clone(), namespace),
-            configurations: Api::all(client),
-            host: format!("{service}.{namespace}.svc"),
+            secrets: Api::namespaced(client.clone(), &place.namespace),
+            bundles: Api::all(client),
+            host: format!("{}.{}.svc", place.service, place.namespace),
+            place,
             current,
             used: None,
             made: None,
@@ -97,7 +112,7 @@ impl Keeper {
                 Ok(Look::Again) => SOON,
                 Ok(Look::Settles) => SETTLE,
                 Err(error) => {
-                    warn!(error = %common::Chain(&error), "the certificate for presets is not kept; tries again");
+                    warn!(error = %common::Chain(&error), host = self.host, "the certificate is not kept; tries again");
                     AGAIN
                 }
             };
@@ -108,33 +123,29 @@ impl Keeper {
         }
     }
 
-    /// Says something whenever Secret or configuration may be another one.
+    /// Says something whenever one of both objects may be another one.
     fn news(&self) -> BoxStream<'static, ()> {
-        let secret = watch_object(self.secrets.clone(), TLS_SECRET).map_ok(drop).default_backoff();
-        let configuration =
-            watch_object(self.configurations.clone(), WEBHOOK_CONFIGURATION).map_ok(drop).default_backoff();
+        let secret = watch_object(self.secrets.clone(), self.place.secret).map_ok(drop).default_backoff();
+        let bundle = watch_object(self.bundles.clone(), &self.place.told_in).map_ok(drop).default_backoff();
         let told = |news: Result<(), _>| async move {
             news.inspect_err(
                 |error| warn!(error = %common::Chain(error), "the certificate is not watched; tries again"),
             )
             .ok()
         };
-        select(secret, configuration).filter_map(told).boxed()
+        select(secret, bundle).filter_map(told).boxed()
     }
 
     /// Looks whether all is as it is to be, and does one thing about it if not.
     async fn look(&mut self, now: Timestamp) -> Result<Look, Reason> {
-        // In this order: if the Secret is of an older day than this configuration, somebody patches that yet, or it is not as it was read.
-        let configuration =
-            call("read the webhook configuration", self.configurations.get_opt(WEBHOOK_CONFIGURATION)).await?;
-        let secret = call("read the certificate's Secret", self.secrets.get_opt(TLS_SECRET)).await?;
-        match decide(secret.as_ref(), &self.host, now)? {
+        // In this order: if the Secret is of an older day than this object, somebody patches that yet, or it is not as it was read.
+        let bundle = call("read whom the API server trusts", self.bundles.get_opt(&self.place.told_in)).await?;
+        let secret = call("read the certificate's Secret", self.secrets.get_opt(self.place.secret)).await?;
+        match decide(secret.as_ref(), self.place.secret, &self.host, now)? {
             Step::Make(before) => self.make(secret, before, now).await,
             Step::Use(material, server) => {
-                let patch =
-                    configuration.and_then(|configuration| bundle::patch(&configuration, &material.authorities));
-                if let Some(patch) = patch
-                    && self.trust(&Patch::Strategic(patch)).await? == Look::Again
+                if let Some(bundle) = bundle.filter(|bundle| !bundle.names(&material.authorities))
+                    && self.trust(&bundle, &material.authorities).await? == Look::Again
                 {
                     return Ok(Look::Again);
                 }
@@ -153,30 +164,30 @@ impl Keeper {
         let before = before.or_else(|| self.used.as_ref().map(Material::without_key));
         let made = Material::make(&self.host, now, before.as_ref())?;
         let is_new = secret.is_none();
-        let secret = kept::with(secret, &made);
+        let secret = kept::with(secret, self.place.secret, &made);
         let params = PostParams { field_manager: Some(OPERATOR.to_owned()), ..PostParams::default() };
         let written = async {
             match is_new {
                 true => unless(is_there, self.secrets.create(&params, &secret).await),
-                false => unless(is_another, self.secrets.replace(TLS_SECRET, &params, &secret).await),
+                false => unless(is_another, self.secrets.replace(self.place.secret, &params, &secret).await),
             }
         };
         if call("write the certificate's Secret", written).await? {
             self.made = Some(Instant::now());
-            info!(secret = TLS_SECRET, host = self.host, "made a certificate");
+            info!(secret = self.place.secret, host = self.host, "made a certificate");
         }
         Ok(Look::Again)
     }
 
     /// Has the API server trust another authority.
-    async fn trust(&self, patch: &Patch<serde_json::Value>) -> Result<Look, Reason> {
+    async fn trust(&self, bundle: &B, authorities: &str) -> Result<Look, Reason> {
         let params = PatchParams { field_manager: Some(OPERATOR.to_owned()), ..PatchParams::default() };
-        let patched =
-            async { unless(is_another, self.configurations.patch(WEBHOOK_CONFIGURATION, &params, patch).await) };
-        if !call("name the authority in the webhook configuration", patched).await? {
+        let (told_in, patch) = (&self.place.told_in, bundle.patch(authorities));
+        let patched = async { unless(is_another, self.bundles.patch(told_in, &params, &patch).await) };
+        if !call("tell the API server whom to trust", patched).await? {
             return Ok(Look::Again);
         }
-        info!(configuration = WEBHOOK_CONFIGURATION, "the API server trusts the certificate's authority");
+        info!(told_in, "the API server trusts the certificate's authority");
         Ok(Look::Done)
     }
 
@@ -198,7 +209,7 @@ impl Keeper {
     }
 }
 
-impl std::fmt::Debug for Keeper {
+impl<B> std::fmt::Debug for Keeper<B> {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("Keeper").field("host", &self.host).finish_non_exhaustive()
     }

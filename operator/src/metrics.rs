@@ -14,6 +14,15 @@ use prometheus_client::registry::Registry;
 /// Bounds of how long one object takes, in seconds.
 const BOUNDS: [f64; 8] = [0.000_2, 0.001, 0.005, 0.02, 0.1, 0.5, 2.0, 10.0];
 
+/// What a program says of itself.
+pub(crate) trait Facts: Send + Sync + 'static {
+    /// What it waits for until it can do its work; `None` when it can.
+    fn waits_for(&self) -> Option<&'static str>;
+
+    /// Its figures, in Prometheus' text format.
+    fn text(&self) -> String;
+}
+
 /// Figures of the operator.
 #[derive(Debug)]
 pub struct Metrics {
@@ -73,19 +82,23 @@ impl Metrics {
     pub fn becomes_ready(&self) {
         self.ready.store(true, Ordering::Relaxed);
     }
+}
 
-    /// Whether the API server can be answered.
-    #[must_use]
-    pub fn is_ready(&self) -> bool {
-        self.ready.load(Ordering::Relaxed)
+impl Facts for Metrics {
+    fn waits_for(&self) -> Option<&'static str> {
+        let is_ready = self.ready.load(Ordering::Relaxed);
+        (!is_ready).then_some("presets are not known yet, or there is no certificate")
     }
 
-    /// All of them, in Prometheus' text format.
-    #[must_use]
-    pub fn text(&self) -> String {
-        let mut text = String::new();
-        // A String takes everything.
-        let _ = encode(&mut text, &self.registry);
-        text
+    fn text(&self) -> String {
+        text(&self.registry)
     }
+}
+
+/// All that a registry has, in Prometheus' text format.
+pub(crate) fn text(registry: &Registry) -> String {
+    let mut text = String::new();
+    // A String takes everything.
+    let _ = encode(&mut text, registry);
+    text
 }

@@ -84,7 +84,7 @@ pub async fn run(client: Client, settings: Settings) -> Result<(), RunError> {
     let ended = tokio::select! {
         ended = lead => ended,
         () = presets => Ok(()),
-        () = serve(listener, Arc::clone(&metrics)) => Ok(()),
+        () = serve(listener, metrics.clone()) => Ok(()),
         _ = terminate.recv() => Ok(()),
         _ = interrupt.recv() => Ok(()),
     };

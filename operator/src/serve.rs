@@ -15,10 +15,10 @@ use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::Semaphore;
 use tracing::debug;
 
-use crate::metrics::Metrics;
+use crate::metrics::Facts;
 
 /// Clients that are served at a time; more of them wait.
-const MAX_CLIENTS: usize = 64;
+pub(crate) const MAX_CLIENTS: usize = 64;
 /// A client has so long to say what it wants.
 const HEADERS: Duration = Duration::from_secs(5);
 /// A client is served so long.
@@ -34,12 +34,12 @@ pub async fn listen(at: SocketAddr) -> std::io::Result<TcpListener> {
     TcpListener::bind(at).await
 }
 
-/// Has each client served, some at a time, for ever.
-pub(crate) async fn clients<F>(listener: TcpListener, mut served: impl FnMut(TcpStream) -> F)
+/// Has each client served, so many at a time, for ever.
+pub(crate) async fn clients<F>(listener: TcpListener, most: usize, mut served: impl FnMut(TcpStream) -> F)
 where
     F: Future<Output = ()> + Send + 'static,
 {
-    let clients = Arc::new(Semaphore::new(MAX_CLIENTS));
+    let clients = Arc::new(Semaphore::new(most));
     loop {
         let Ok(permit) = Arc::clone(&clients).acquire_owned().await else { return };
         let stream = match listener.accept().await {
@@ -59,13 +59,13 @@ where
 }
 
 /// Answers, for ever.
-pub async fn serve(listener: TcpListener, metrics: Arc<Metrics>) {
-    clients(listener, |stream| connection(stream, Arc::clone(&metrics))).await;
+pub(crate) async fn serve(listener: TcpListener, facts: Arc<dyn Facts>) {
+    clients(listener, MAX_CLIENTS, |stream| connection(stream, Arc::clone(&facts))).await;
 }
 
-async fn connection(stream: TcpStream, metrics: Arc<Metrics>) {
+async fn connection(stream: TcpStream, facts: Arc<dyn Facts>) {
     let service = service_fn(move |request| {
-        let answer = answer(&request, &metrics);
+        let answer = answer(&request, &*facts);
         async move { Ok::<_, Infallible>(answer) }
     });
     let connection = http1::Builder::new()
@@ -76,14 +76,14 @@ async fn connection(stream: TcpStream, metrics: Arc<Metrics>) {
     let _ = tokio::time::timeout(LONGEST, connection).await;
 }
 
-fn answer(request: &Request<Incoming>, metrics: &Metrics) -> Response<Full<Bytes>> {
+fn answer(request: &Request<Incoming>, facts: &dyn Facts) -> Response<Full<Bytes>> {
     let (status, text) = match (request.method(), request.uri().path()) {
         (&Method::GET, "/healthz") => (StatusCode::OK, "ok\n".to_owned()),
-        (&Method::GET, "/readyz") if metrics.is_ready() => (StatusCode::OK, "ok\n".to_owned()),
-        (&Method::GET, "/readyz") => {
-            (StatusCode::SERVICE_UNAVAILABLE, "presets are not known yet, or there is no certificate\n".to_owned())
-        }
-        (&Method::GET, "/metrics") => (StatusCode::OK, metrics.text()),
+        (&Method::GET, "/readyz") => match facts.waits_for() {
+            None => (StatusCode::OK, "ok\n".to_owned()),
+            Some(what) => (StatusCode::SERVICE_UNAVAILABLE, format!("{what}\n")),
+        },
+        (&Method::GET, "/metrics") => (StatusCode::OK, facts.text()),
         _ => (StatusCode::NOT_FOUND, "there are /healthz, /readyz and /metrics\n".to_owned()),
     };
     let mut response = Response::new(Full::new(Bytes::from(text)));

@@ -18,6 +18,7 @@ use hyper::server::conn::http1;
 use hyper::service::service_fn;
 use hyper::{Method, Request, Response, StatusCode};
 use hyper_util::rt::{TokioIo, TokioTimer};
+use k8s_openapi::api::admissionregistration::v1::MutatingWebhookConfiguration;
 use kube::runtime::reflector::Store;
 use kube::{Api, Client};
 use tokio::net::{TcpListener, TcpStream};
@@ -26,12 +27,12 @@ use tokio_rustls::TlsAcceptor;
 use tracing::{debug, info};
 
 use crate::cache::cache;
-use crate::certificates::{Current, Keeper};
+use crate::certificates::{Current, Keeper, Place};
 use crate::group::Group;
 use crate::metrics::Metrics;
-use crate::names::WEBHOOK_PATH;
+use crate::names::{TLS_SECRET, WEBHOOK_CONFIGURATION, WEBHOOK_PATH};
 use crate::objects::{Meta as _, Preset};
-use crate::serve::clients;
+use crate::serve::{MAX_CLIENTS, clients};
 
 /// Longest question: an API server takes no longer object.
 const MAX_BODY: usize = 3 << 20;
@@ -55,7 +56,13 @@ pub async fn run(
     metrics: Arc<Metrics>,
 ) {
     let (presets, watches) = cache(Api::<Preset>::all_with(client.clone(), &group), group, "", Vec::new());
-    let (keeper, certificate) = Keeper::new(client, namespace, service);
+    let place = Place {
+        namespace: namespace.to_owned(),
+        service: service.to_owned(),
+        secret: TLS_SECRET,
+        told_in: WEBHOOK_CONFIGURATION.to_owned(),
+    };
+    let (keeper, certificate) = Keeper::<MutatingWebhookConfiguration>::new(client, place);
     let ready = {
         let (presets, mut certificate) = (presets.clone(), certificate.clone());
         async move {
@@ -80,7 +87,7 @@ async fn serve(listener: TcpListener, certificate: Current, presets: Store<Prese
             }
         }
     };
-    clients(listener, served).await;
+    clients(listener, MAX_CLIENTS, served).await;
 }
 
 async fn connection(stream: TcpStream, tls: TlsAcceptor, presets: Store<Preset>) {

@@ -11,7 +11,7 @@ use kube::core::ObjectMeta;
 use rustls::ServerConfig;
 
 use super::material::Material;
-use crate::names::{MANAGED_BY, OPERATOR, TLS_SECRET};
+use crate::names::{MANAGED_BY, OPERATOR};
 use crate::objects::Meta as _;
 
 const TYPE: &str = "kubernetes.io/tls";
@@ -31,11 +31,11 @@ pub(super) enum Step {
     Use(Material, Arc<ServerConfig>),
 }
 
-/// What is to be done with the Secret as it is.
+/// What is to be done with the Secret of this name as it is.
 ///
 /// # Errors
 /// When it is somebody else's and has nothing that can be used.
-pub(super) fn decide(secret: Option<&Secret>, host: &str, now: Timestamp) -> Result<Step, Reason> {
+pub(super) fn decide(secret: Option<&Secret>, name: &str, host: &str, now: Timestamp) -> Result<Step, Reason> {
     let Some(secret) = secret else { return Ok(Step::Make(None)) };
     let is_ours = secret.label(MANAGED_BY) == Some(OPERATOR);
     let material = read(secret);
@@ -46,7 +46,7 @@ pub(super) fn decide(secret: Option<&Secret>, host: &str, now: Timestamp) -> Res
         (material, _) if is_ours => Ok(Step::Make(material)),
         (_, judged) => {
             let text = format!(
-                "Secret `{TLS_SECRET}` is somebody else's and has no certificate for `{host}`; delete it, or renew it"
+                "Secret `{name}` is somebody else's and has no certificate for `{host}`; delete it, or renew it"
             );
             let reason = Reason::new(text);
             Err(match judged {
@@ -57,11 +57,11 @@ pub(super) fn decide(secret: Option<&Secret>, host: &str, now: Timestamp) -> Res
     }
 }
 
-/// The Secret with another certificate in it; a new one if there was none.
-pub(super) fn with(before: Option<Secret>, material: &Material) -> Secret {
+/// The Secret with another certificate in it; a new one of this name if there was none.
+pub(super) fn with(before: Option<Secret>, name: &str, material: &Material) -> Secret {
     let mut secret = before.unwrap_or_else(|| Secret {
         metadata: ObjectMeta {
-            name: Some(TLS_SECRET.to_owned()),
+            name: Some(name.to_owned()),
             labels: Some([(MANAGED_BY.to_owned(), OPERATOR.to_owned())].into()),
             ..ObjectMeta::default()
         },

@@ -5,6 +5,7 @@ use std::sync::{Mutex, PoisonError};
 
 use http_body_util::BodyExt as _;
 use hyper::{Method, Request, Response, StatusCode};
+use k8s_openapi::api::admissionregistration::v1::MutatingWebhookConfiguration;
 use kube::client::Body;
 use serde_json::{Value, json};
 
@@ -41,8 +42,14 @@ impl Server {
         Client::new(service, "default")
     }
 
-    fn keeper(&self) -> (Keeper, Current) {
-        Keeper::new(self.client(), "virtlet-system", "virtlet-operator")
+    fn keeper(&self) -> (Keeper<MutatingWebhookConfiguration>, Current) {
+        let place = Place {
+            namespace: "virtlet-system".to_owned(),
+            service: "virtlet-operator".to_owned(),
+            secret: "virtlet-operator-tls",
+            told_in: "virtlet-presets".to_owned(),
+        };
+        Keeper::new(self.client(), place)
     }
 
     fn with<T>(&self, what: impl FnOnce(&mut Objects) -> T) -> T {
@@ -118,7 +125,7 @@ fn day(day: i64) -> Timestamp {
 }
 
 /// Looks until there is nothing else to do.
-async fn settle(keeper: &mut Keeper, now: Timestamp) {
+async fn settle(keeper: &mut Keeper<MutatingWebhookConfiguration>, now: Timestamp) {
     for _ in 0..5 {
         match keeper.look(now).await.expect("looked") {
             Look::Done => return,
