@@ -28,7 +28,6 @@ use tracing::{info, warn};
 pub(crate) use self::bundle::Bundle;
 use self::kept::{Step, decide};
 use self::material::Material;
-#[cfg(test)]
 pub(crate) use self::material::provider;
 use crate::names::OPERATOR;
 use crate::write::{is_missing, is_stale, is_there};

@@ -12,8 +12,8 @@ use tracing::level_filters::LevelFilter;
 
 use crate::group::Group;
 use crate::manifests::Settings;
-use crate::names::{NAMESPACE, OPERATOR};
-use crate::run;
+use crate::names::{NAMESPACE, OPERATOR, SUBRESOURCES};
+use crate::{run, subresources};
 
 /// Looks after KubeVirt's objects in a cluster: makes VM pods of them, starts, stops and scales them.
 #[derive(Debug, Parser)]
@@ -29,6 +29,10 @@ pub enum Command {
     ///
     /// Of several such operators one writes; each answers the API server for presets.
     Run(Run),
+    /// Answer the API server for consoles, screens and ports of VMs, for start, stop, pause and their like, until SIGTERM or SIGINT
+    ///
+    /// As KubeVirt's clients ask for them. Several of these share the work; each keeps nothing, and has its streams alone.
+    Subresources(Subresources),
     /// Print what an installation is made of, for `kubectl apply --server-side -f -`
     ///
     /// CRDs, policies, roles, and the operator itself. First it asks the cluster whether these kinds are somebody else's there, KubeVirt's
@@ -87,6 +91,30 @@ pub struct Run {
     /// Name of this operator among several, which no other has
     #[arg(long, value_name = "NAME", env = "POD_NAME")]
     pub name: Option<String>,
+    #[command(flatten)]
+    pub log: Log,
+}
+
+/// Of `subresources`.
+#[derive(Debug, Args)]
+pub struct Subresources {
+    #[command(flatten)]
+    pub place: Place,
+    #[command(flatten)]
+    pub connection: Connection,
+    /// Where the API server is answered, as the Service of the namespace leads to
+    #[arg(long, value_name = "ADDRESS", default_value = "[::]:9443")]
+    pub serve: SocketAddr,
+    /// Where kubelet and Prometheus ask: /healthz, /readyz, /metrics
+    #[arg(long, value_name = "ADDRESS", default_value = "[::]:8080")]
+    pub listen: SocketAddr,
+    #[command(flatten)]
+    pub log: Log,
+}
+
+/// Of a service.
+#[derive(Debug, Args)]
+pub struct Log {
     /// What is logged, at least
     #[arg(long, value_name = "LEVEL", default_value = "info")]
     pub log_level: LogLevel,
@@ -146,6 +174,8 @@ pub struct Install {
 pub enum Part {
     /// The operator's Deployment, with its webhook: it runs elsewhere, or not at all
     Operator,
+    /// The server of consoles, screens and ports, of start, stop and pause, for KubeVirt's clients
+    Subresources,
 }
 
 /// Of `uninstall`.
@@ -192,6 +222,7 @@ impl Install {
             image: self.image.clone().unwrap_or_else(|| settings.image.clone()),
             runtime_classes: self.runtime_class.iter().map(ToString::to_string).collect(),
             has_operator: !self.without.contains(&Part::Operator),
+            has_subresources: !self.without.contains(&Part::Subresources),
             ..settings
         }
     }
@@ -221,6 +252,23 @@ impl Run {
             service: OPERATOR.to_owned(),
             webhook: self.webhook,
             listen: self.listen,
+        }
+    }
+}
+
+// === impl Subresources ===
+
+impl Subresources {
+    /// How it is to run, of this release.
+    #[must_use]
+    pub fn settings(&self, release: &str) -> subresources::Settings {
+        subresources::Settings {
+            group: self.place.group,
+            namespace: self.place.namespace.clone(),
+            service: SUBRESOURCES.to_owned(),
+            serve: self.serve,
+            listen: self.listen,
+            release: release.to_owned(),
         }
     }
 }
@@ -285,11 +333,18 @@ mod tests {
 
     #[test]
     fn what_is_left_out_is_left_out() {
-        let words =
-            ["virtlet-operator", "install", "--group=virtlet.k8s", "--without=operator", "--runtime-class=efi=vms"];
+        let words = [
+            "virtlet-operator",
+            "install",
+            "--group=virtlet.k8s",
+            "--without=operator",
+            "--without=subresources",
+            "--runtime-class=efi=vms",
+        ];
         let Command::Install(install) = Cli::parse_from(words).command else { panic!("another command") };
         let settings = install.settings();
-        assert_eq!((settings.group, settings.has_operator), (Group::Virtlet, false));
+        assert_eq!(settings.group, Group::Virtlet);
+        assert!(!settings.has_operator && !settings.has_subresources);
         assert_eq!(settings.runtime_classes, ["efi=vms"]);
     }
 }

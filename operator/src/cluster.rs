@@ -38,6 +38,22 @@ pub enum ClusterError {
 /// # Errors
 /// When there is none, or it cannot be read.
 pub async fn connect(kubeconfig: Option<&Path>, context: Option<&str>) -> Result<Client, ClusterError> {
+    client(kubeconfig, context, Some(SILENCE)).await
+}
+
+/// The same for streams, of which nothing may come for as long as they last.
+///
+/// # Errors
+/// As with [`connect`].
+pub async fn connect_for_streams(kubeconfig: Option<&Path>, context: Option<&str>) -> Result<Client, ClusterError> {
+    client(kubeconfig, context, None).await
+}
+
+async fn client(
+    kubeconfig: Option<&Path>,
+    context: Option<&str>,
+    silence: Option<Duration>,
+) -> Result<Client, ClusterError> {
     let unknown = |cause: Box<dyn std::error::Error + Send + Sync>| ClusterError::Unknown(cause);
     let mut config = if kubeconfig.is_none() && context.is_none() {
         Config::infer().await.map_err(|cause| unknown(cause.into()))?
@@ -48,8 +64,9 @@ pub async fn connect(kubeconfig: Option<&Path>, context: Option<&str>) -> Result
         Config::from_custom_kubeconfig(file, &options).await.map_err(|cause| unknown(cause.into()))?
     };
     config.connect_timeout = Some(CONNECT_DEADLINE);
-    config.write_timeout = Some(CONNECT_DEADLINE);
-    config.read_timeout = Some(SILENCE);
+    config.read_timeout = silence;
+    // What a peer does not take, a stream waits for by a deadline of its own.
+    config.write_timeout = silence.and(Some(CONNECT_DEADLINE));
     Client::try_from(config).map_err(|cause| unknown(cause.into()))
 }
 

@@ -3,7 +3,8 @@
 //!
 //! [`manifests`] is what an installation is made of, [`install`] and [`uninstall`] put it into a cluster and take it off. [`run`] is the
 //! service: [`leader`] says which of several writes, [`controllers`] have a queue for each kind, and `vmi`, `vm` and `replica_set` say what is
-//! to be done about one object and do it. What is wrong with an object and which pod it is, the crate `kubevirt` says.
+//! to be done about one object and do it. [`subresources`] is another service, for clients of KubeVirt's. What is wrong with an object and
+//! which pod it is, the crate `kubevirt` says.
 
 #![forbid(unsafe_code)]
 
@@ -28,7 +29,9 @@ pub mod run;
 #[cfg(test)]
 mod sample;
 pub mod serve;
+pub mod subresources;
 pub mod uninstall;
+mod verbs;
 mod vm;
 mod vmi;
 pub mod webhook;

@@ -12,8 +12,8 @@ use anyhow::Context as _;
 use clap::{CommandFactory as _, FromArgMatches as _};
 use common::Chain;
 use common::log::{self, Look};
-use operator::cli::{Cli, Command, Crds, Install, Run, Uninstall};
-use operator::{cluster, install, manifests, run, uninstall};
+use operator::cli::{Cli, Command, Crds, Install, Log, Run, Subresources, Uninstall};
+use operator::{cluster, install, manifests, run, subresources, uninstall};
 use tracing::level_filters::LevelFilter;
 
 /// Here and not in the library, which is not built anew for each commit.
@@ -42,6 +42,7 @@ fn run(cli: Cli) -> anyhow::Result<()> {
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build().context("failed to start")?;
     match cli.command {
         Command::Run(asked) => runtime.block_on(serve(&asked)),
+        Command::Subresources(asked) => runtime.block_on(stand_in(&asked)),
         Command::Install(asked) => runtime.block_on(install(&asked)),
         Command::Uninstall(asked) => runtime.block_on(uninstall(&asked)),
         Command::Crds(Crds { group }) => print(&install::yaml(&manifests::crds::all(group))?),
@@ -49,11 +50,24 @@ fn run(cli: Cli) -> anyhow::Result<()> {
 }
 
 async fn serve(asked: &Run) -> anyhow::Result<()> {
-    let look = if asked.log_json { Look::Json } else { Look::Text };
-    log::start(LevelFilter::from(asked.log_level), look, None);
+    start_log(&asked.log);
     let at = &asked.connection;
     let client = cluster::connect(at.kubeconfig.as_deref(), at.context.as_deref()).await?;
     Ok(run::run(client, asked.settings()).await?)
+}
+
+async fn stand_in(asked: &Subresources) -> anyhow::Result<()> {
+    start_log(&asked.log);
+    let at = &asked.connection;
+    let (kubeconfig, context) = (at.kubeconfig.as_deref(), at.context.as_deref());
+    let calls = cluster::connect(kubeconfig, context).await?;
+    let streams = cluster::connect_for_streams(kubeconfig, context).await?;
+    Ok(subresources::run(calls, streams, asked.settings(&VERSION)).await?)
+}
+
+fn start_log(asked: &Log) {
+    let look = if asked.log_json { Look::Json } else { Look::Text };
+    log::start(LevelFilter::from(asked.log_level), look, None);
 }
 
 async fn install(asked: &Install) -> anyhow::Result<()> {

@@ -6,6 +6,7 @@
 pub mod crds;
 mod policies;
 mod roles;
+mod subresources;
 mod webhook;
 mod workload;
 
@@ -27,6 +28,8 @@ pub struct Settings {
     pub runtime_classes: Vec<String>,
     /// Whether the operator runs in the cluster.
     pub has_operator: bool,
+    /// Whether the server of subresources does.
+    pub has_subresources: bool,
 }
 
 impl Default for Settings {
@@ -37,6 +40,7 @@ impl Default for Settings {
             image: format!("{OPERATOR}:{}", env!("CARGO_PKG_VERSION")),
             runtime_classes: Vec::new(),
             has_operator: true,
+            has_subresources: true,
         }
     }
 }
@@ -57,10 +61,18 @@ pub fn all(settings: &Settings) -> Vec<Value> {
     // Rights are never there without what holds them.
     all.extend(policies::of_reporter());
     all.extend(roles::of_reporter());
+    if settings.has_subresources {
+        all.extend(policies::of_subresources(settings));
+        all.extend(subresources::all(settings));
+    }
     if settings.has_operator {
         all.extend(workload::all(settings));
-        // Last: as long as nobody answers it, no VM can be made.
+        // Behind what answers it: as long as nobody does, no VM can be made.
         all.push(webhook::configuration(settings));
+    }
+    if settings.has_subresources {
+        // Last, so that it is removed first: as long as nobody answers it, no namespace is deleted.
+        all.push(subresources::registration(settings));
     }
     all
 }

@@ -27,6 +27,10 @@ pub const WEBHOOK: &str = "presets.virtlet.k8s";
 pub const WEBHOOK_PATH: &str = "/presets";
 /// Secret, in the operator's namespace, with the certificates that it answers with.
 pub const TLS_SECRET: &str = "virtlet-operator-tls";
+/// Of the server of subresources: its Deployment, Service, account and rights.
+pub const SUBRESOURCES: &str = "virtlet-subresources";
+/// Secret, in the operator's namespace, with the certificates that it answers with.
+pub const SUBRESOURCES_TLS_SECRET: &str = "virtlet-subresources-tls";
 /// What names of Secrets end with that the operator makes beside pods.
 pub const USER_DATA_SUFFIX: &str = "-ci";
 /// Why an instance has no pod that names a claim which is not there.

@@ -17,7 +17,7 @@ use crate::cluster::{ClusterError, api_of, call, words_of};
 use crate::install::is_ours;
 use crate::manifests::crds::DEFINITIONS;
 use crate::manifests::{self, Settings};
-use crate::names::{OPERATOR, TLS_SECRET};
+use crate::names::{OPERATOR, SUBRESOURCES_TLS_SECRET, TLS_SECRET};
 
 /// So many objects are named of those that are in the way.
 const NAMED: usize = 3;
@@ -81,7 +81,11 @@ pub async fn run(
 fn everything(settings: &Settings) -> Vec<Value> {
     let mut all = manifests::all(settings);
     all.retain(|object| object["kind"] != "Namespace");
-    let own = [("v1", "Secret", TLS_SECRET), ("coordination.k8s.io/v1", "Lease", OPERATOR)];
+    let own = [
+        ("v1", "Secret", TLS_SECRET),
+        ("v1", "Secret", SUBRESOURCES_TLS_SECRET),
+        ("coordination.k8s.io/v1", "Lease", OPERATOR),
+    ];
     let own = own.map(|(version, kind, name)| {
         json!({"apiVersion": version, "kind": kind, "metadata": {"name": name, "namespace": settings.namespace}})
     });

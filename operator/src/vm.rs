@@ -6,7 +6,7 @@
 mod decide;
 mod made;
 mod presets;
-mod request;
+pub(crate) mod request;
 mod spec;
 mod status;
 mod step;

@@ -45,8 +45,13 @@ pub(super) fn all(group: Group) -> Vec<Value> {
 }
 
 /// Those of what the operator itself may do.
-pub(super) fn of_operator(settings: &Settings) -> Vec<Value> {
-    secrets::policy(settings).into()
+pub(super) fn of_operator(settings: &Settings) -> [Value; 2] {
+    secrets::of_operator(settings)
+}
+
+/// Those of what the server of subresources may do.
+pub(super) fn of_subresources(settings: &Settings) -> [Value; 2] {
+    secrets::of_subresources(settings)
 }
 
 /// Those of what nodes may tell of VMs.

@@ -6,23 +6,48 @@ use super::crds::DEFINITIONS;
 use super::{Settings, object, object_in};
 use crate::group::Group;
 use crate::names::{OPERATOR, REPORTER, REPORTER_NAMESPACE, TLS_SECRET, WEBHOOK_CONFIGURATION};
+use crate::verbs::{self, REFUSED, VERBS, Verb};
 
 const API: &str = "rbac.authorization.k8s.io/v1";
 const READ: &[&str] = &["get", "list", "watch"];
 const WRITE: &[&str] = &["create", "delete", "deletecollection", "get", "list", "patch", "update", "watch"];
 const SCALE: &str = "virtualmachineinstancereplicasets/scale";
 
-/// Of users: added to Kubernetes' own roles. Consoles and ports are of pods, and `edit` has those.
+/// Of users: added to Kubernetes' own roles. Who may change pods gets at consoles and ports.
 pub(super) fn of_users(group: Group) -> [Value; 3] {
     let role = |of: &str, verbs: &[&str], scale: &[&str]| {
         let mut role = object(API, "ClusterRole", &format!("virtlet-{of}"));
         role["metadata"]["labels"][format!("rbac.authorization.k8s.io/aggregate-to-{of}")] = "true".into();
         let plurals: Vec<&str> = DEFINITIONS.iter().map(|definition| definition.plural).collect();
-        role["rules"] = json!([rule(group.name(), &plurals, verbs), rule(group.name(), &[SCALE], scale)]);
+        let mut rules = vec![rule(group.name(), &plurals, verbs), rule(group.name(), &[SCALE], scale)];
+        rules.extend(of_subresources(group, of != "view"));
+        role["rules"] = rules.into();
         role
     };
     let changes = &["get", "patch", "update"];
     [role("admin", WRITE, changes), role("edit", WRITE, changes), role("view", READ, &["get"])]
+}
+
+/// To ask for subresources; for all of them, also those that there are not, as otherwise nobody would be told what does instead.
+fn of_subresources(group: Group, all: bool) -> Vec<Value> {
+    let name = verbs::group(group);
+    let by = |right: &str| -> Vec<String> {
+        let verbs = VERBS.iter().filter(|verb| verb.right() == right && (all || verb.only_reads()));
+        verbs.map(Verb::resource).collect()
+    };
+    let refused = REFUSED.iter().map(|(of, name, _)| format!("{of}/{name}"));
+    let mut changed = by("update");
+    let mut rules = vec![rule(&name, &texts(&by("get")), &["get"])];
+    if all {
+        changed.push(verbs::EXPAND.to_owned());
+        rules.push(rule(&name, &texts(&changed), &["update"]));
+        rules.push(rule(&name, &texts(&refused.collect::<Vec<_>>()), &["get", "update"]));
+    }
+    rules
+}
+
+fn texts(all: &[String]) -> Vec<&str> {
+    all.iter().map(String::as_str).collect()
 }
 
 /// Of the operator, whose account is there even if it runs outside the cluster.
@@ -37,9 +62,9 @@ pub(super) fn of_operator(settings: &Settings) -> Vec<Value> {
         named(rule("", &["secrets"], &["get", "list", "patch", "update", "watch"]), TLS_SECRET),
     ]);
     let mut everywhere = object(API, "ClusterRoleBinding", OPERATOR);
-    bind(&mut everywhere, "ClusterRole", (OPERATOR, &settings.namespace));
+    bind(&mut everywhere, "ClusterRole", (OPERATOR, OPERATOR), &settings.namespace);
     let mut here = object_in(settings, API, "RoleBinding", OPERATOR);
-    bind(&mut here, "Role", (OPERATOR, &settings.namespace));
+    bind(&mut here, "Role", (OPERATOR, OPERATOR), &settings.namespace);
     vec![account, cluster, everywhere, local, here]
 }
 
@@ -50,7 +75,7 @@ pub(super) fn of_reporter() -> [Value; 3] {
     let mut role = object(API, "ClusterRole", REPORTER);
     role["rules"] = json!([rule("", &["pods/status"], &["get", "patch"])]);
     let mut binding = object(API, "ClusterRoleBinding", REPORTER);
-    bind(&mut binding, "ClusterRole", (REPORTER, REPORTER_NAMESPACE));
+    bind(&mut binding, "ClusterRole", (REPORTER, REPORTER), REPORTER_NAMESPACE);
     [account, role, binding]
 }
 
@@ -61,7 +86,7 @@ fn everywhere(group: Group) -> Vec<Value> {
     };
     let ours = |suffix: &str, verbs: &[&str]| {
         let resources = of_kinds(suffix);
-        rule(group.name(), &resources.iter().map(String::as_str).collect::<Vec<_>>(), verbs)
+        rule(group.name(), &texts(&resources), verbs)
     };
     vec![
         ours("", &["create", "delete", "get", "list", "patch", "update", "watch"]),
@@ -85,18 +110,18 @@ fn everywhere(group: Group) -> Vec<Value> {
     ]
 }
 
-fn rule(group: &str, resources: &[&str], verbs: &[&str]) -> Value {
+pub(super) fn rule(group: &str, resources: &[&str], verbs: &[&str]) -> Value {
     json!({"apiGroups": [group], "resources": resources, "verbs": verbs})
 }
 
 /// Of one object alone.
-fn named(mut rule: Value, name: &str) -> Value {
+pub(super) fn named(mut rule: Value, name: &str) -> Value {
     rule["resourceNames"] = json!([name]);
     rule
 }
 
-/// To the account that has the role's name.
-fn bind(binding: &mut Value, kind: &str, (name, namespace): (&str, &str)) {
-    binding["roleRef"] = json!({"apiGroup": "rbac.authorization.k8s.io", "kind": kind, "name": name});
-    binding["subjects"] = json!([{"kind": "ServiceAccount", "name": name, "namespace": namespace}]);
+/// Gives a role to an account of this namespace.
+pub(super) fn bind(binding: &mut Value, kind: &str, (role, account): (&str, &str), namespace: &str) {
+    binding["roleRef"] = json!({"apiGroup": "rbac.authorization.k8s.io", "kind": kind, "name": role});
+    binding["subjects"] = json!([{"kind": "ServiceAccount", "name": account, "namespace": namespace}]);
 }

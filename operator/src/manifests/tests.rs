@@ -57,6 +57,22 @@ fn the_operator() {
 }
 
 #[test]
+fn the_server_of_subresources() {
+    let settings = Settings { image: "registry.example.com/virtlet-operator:1".to_owned(), ..Settings::default() };
+    let policies = policies::of_subresources(&settings);
+    let all = super::subresources::all(&settings);
+    let registration = [super::subresources::registration(&settings)];
+    insta::assert_snapshot!(yaml(&[&policies[..], &all, &registration].concat()));
+}
+
+#[test]
+fn what_the_api_server_asks_is_applied_last_and_removed_first() {
+    let all = all(&Settings::default());
+    let kinds: Vec<&str> = all.iter().rev().filter_map(|object| object["kind"].as_str()).take(2).collect();
+    assert_eq!(kinds, ["APIService", "MutatingWebhookConfiguration"]);
+}
+
+#[test]
 fn everything_is_marked_and_there_once() {
     let all = all(&Settings::default());
     for object in &all {
@@ -84,8 +100,9 @@ fn another_group_is_in_all_of_it() {
 
 #[test]
 fn an_operator_elsewhere_has_its_account_and_nothing_runs() {
-    let settings = Settings { has_operator: false, ..Settings::default() };
+    let settings = Settings { has_operator: false, has_subresources: false, ..Settings::default() };
     let kinds: Vec<String> = all(&settings).iter().map(|object| object["kind"].to_string()).collect();
-    assert!(!kinds.iter().any(|kind| kind.contains("Deployment") || kind.contains("Webhook")));
+    let runs = ["Deployment", "Webhook", "APIService"];
+    assert!(!kinds.iter().any(|kind| runs.iter().any(|one| kind.contains(one))));
     assert!(kinds.contains(&"\"Namespace\"".to_owned()) && kinds.contains(&"\"ServiceAccount\"".to_owned()));
 }

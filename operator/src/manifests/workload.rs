@@ -1,16 +1,26 @@
-//! The operator itself: two replicas, of which one acts and both answer the webhook.
+//! The operator itself: two replicas, of which one acts and both answer the webhook. And how any program of ours runs in a cluster.
 
 use serde_json::{Value, json};
 
 use super::{Settings, object, object_in};
 use crate::names::{NAMESPACE, OPERATOR};
 
-/// Label by which its pods are chosen.
-const NAME: &str = "app.kubernetes.io/name";
-const HTTP: u16 = 8080;
+/// Label by which a program's pods are chosen.
+pub(super) const NAME: &str = "app.kubernetes.io/name";
+pub(super) const HTTP: u16 = 8080;
 const WEBHOOK: u16 = 9443;
 /// No user of a node.
 const USER: u32 = 65532;
+
+/// What runs, as an account of its own name.
+pub(super) struct Program {
+    pub(super) name: &'static str,
+    /// Behind the program's name.
+    pub(super) words: Vec<String>,
+    pub(super) env: Value,
+    pub(super) ports: Vec<Value>,
+    pub(super) resources: Value,
+}
 
 pub(super) fn namespace() -> Value {
     let mut namespace = object("v1", "Namespace", NAMESPACE);
@@ -20,28 +30,45 @@ pub(super) fn namespace() -> Value {
 
 /// What runs it, in its namespace.
 pub(super) fn all(settings: &Settings) -> [Value; 3] {
-    [deployment(settings), service(settings), budget(settings)]
+    [deployment(settings, &operator(settings)), service(settings), budget(settings, OPERATOR)]
 }
 
-fn deployment(settings: &Settings) -> Value {
-    let mut deployment = object_in(settings, "apps/v1", "Deployment", OPERATOR);
+fn operator(settings: &Settings) -> Program {
+    let mut words =
+        vec!["run".to_owned(), format!("--group={}", settings.group), format!("--namespace={}", settings.namespace)];
+    words.push(format!("--webhook=[::]:{WEBHOOK}"));
+    words.extend(settings.runtime_classes.iter().map(|class| format!("--runtime-class={class}")));
+    Program {
+        name: OPERATOR,
+        words,
+        // By which the replicas know each other.
+        env: json!([{"name": "POD_NAME", "valueFrom": {"fieldRef": {"fieldPath": "metadata.name"}}}]),
+        ports: vec![port("http", HTTP), port("webhook", WEBHOOK)],
+        resources: json!({"requests": {"cpu": "50m", "memory": "64Mi"}, "limits": {"memory": "512Mi"}}),
+    }
+}
+
+/// Two replicas of a program.
+pub(super) fn deployment(settings: &Settings, program: &Program) -> Value {
+    let name = program.name;
+    let mut deployment = object_in(settings, "apps/v1", "Deployment", name);
     deployment["spec"] = json!({
         "replicas": 2,
-        "selector": {"matchLabels": {NAME: OPERATOR}},
+        "selector": {"matchLabels": {NAME: name}},
         // A new one is ready before an old one goes.
         "strategy": {"type": "RollingUpdate", "rollingUpdate": {"maxUnavailable": 0, "maxSurge": 1}},
         "template": {
             "metadata": {
-                "labels": {NAME: OPERATOR},
+                "labels": {NAME: name},
                 "annotations": {"prometheus.io/scrape": "true", "prometheus.io/port": HTTP.to_string()},
             },
             "spec": {
-                "serviceAccountName": OPERATOR,
+                "serviceAccountName": name,
                 "nodeSelector": {"kubernetes.io/os": "linux"},
                 "affinity": {"podAntiAffinity": {"preferredDuringSchedulingIgnoredDuringExecution": [{
                     "weight": 100,
                     "podAffinityTerm": {
-                        "labelSelector": {"matchLabels": {NAME: OPERATOR}},
+                        "labelSelector": {"matchLabels": {NAME: name}},
                         "topologyKey": "kubernetes.io/hostname",
                     },
                 }]}},
@@ -49,39 +76,42 @@ fn deployment(settings: &Settings) -> Value {
                     "runAsNonRoot": true, "runAsUser": USER, "runAsGroup": USER,
                     "seccompProfile": {"type": "RuntimeDefault"},
                 },
-                "containers": [container(settings)],
+                "containers": [container(settings, program)],
             },
         },
     });
     deployment
 }
 
-fn container(settings: &Settings) -> Value {
-    let mut words =
-        vec!["run".to_owned(), format!("--group={}", settings.group), format!("--namespace={}", settings.namespace)];
-    words.push(format!("--webhook=[::]:{WEBHOOK}"));
-    words.extend(settings.runtime_classes.iter().map(|class| format!("--runtime-class={class}")));
+fn container(settings: &Settings, program: &Program) -> Value {
     let probe = |path: &str| json!({"httpGet": {"path": path, "port": "http"}, "timeoutSeconds": 5});
-    json!({
-        "name": "operator",
+    let mut container = json!({
+        "name": program.name.trim_start_matches("virtlet-"),
         "image": settings.image,
         "command": [OPERATOR],
-        "args": words,
-        // By which the replicas know each other.
-        "env": [{"name": "POD_NAME", "valueFrom": {"fieldRef": {"fieldPath": "metadata.name"}}}],
-        "ports": [{"name": "http", "containerPort": HTTP}, {"name": "webhook", "containerPort": WEBHOOK}],
+        "args": program.words,
+        "ports": program.ports,
         // Until no API server comes to this one any more.
         "lifecycle": {"preStop": {"sleep": {"seconds": 5}}},
         "readinessProbe": probe("/readyz"),
         "livenessProbe": probe("/healthz"),
-        "resources": {"requests": {"cpu": "50m", "memory": "64Mi"}, "limits": {"memory": "512Mi"}},
+        "resources": program.resources,
         "securityContext": {
             "allowPrivilegeEscalation": false,
             "readOnlyRootFilesystem": true,
             "capabilities": {"drop": ["ALL"]},
         },
         "terminationMessagePolicy": "FallbackToLogsOnError",
-    })
+    });
+    if program.env.as_array().is_some_and(|env| !env.is_empty()) {
+        container["env"] = program.env.clone();
+    }
+    container
+}
+
+/// A port of a container.
+pub(super) fn port(name: &str, number: u16) -> Value {
+    json!({"name": name, "containerPort": number})
 }
 
 fn service(settings: &Settings) -> Value {
@@ -96,8 +126,9 @@ fn service(settings: &Settings) -> Value {
     service
 }
 
-fn budget(settings: &Settings) -> Value {
-    let mut budget = object_in(settings, "policy/v1", "PodDisruptionBudget", OPERATOR);
-    budget["spec"] = json!({"minAvailable": 1, "selector": {"matchLabels": {NAME: OPERATOR}}});
+/// One of a program's pods is there, whatever is drained.
+pub(super) fn budget(settings: &Settings, name: &str) -> Value {
+    let mut budget = object_in(settings, "policy/v1", "PodDisruptionBudget", name);
+    budget["spec"] = json!({"minAvailable": 1, "selector": {"matchLabels": {NAME: name}}});
     budget
 }

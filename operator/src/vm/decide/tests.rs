@@ -110,7 +110,7 @@ fn requests_that_cannot_be_are_refused() {
     let running = vmi("a", "Running");
     let failed = vmi("a", "Failed");
     let table = [
-        (asking(old("Always"), "Start"), Some(&running), "it runs already"),
+        (asking(old("Always"), "Start"), Some(&running), "VM is already running"),
         (asking(old("Always"), "Start"), None, "strategy Always starts it by itself"),
         (asking(old("Once"), "Start"), None, "strategy Once does not start it again"),
         (
@@ -118,7 +118,7 @@ fn requests_that_cannot_be_are_refused() {
             Some(&failed),
             "strategy RerunOnFailure starts it by itself after a failure",
         ),
-        (asking(old("Manual"), "Stop"), None, "it does not run"),
+        (asking(old("Manual"), "Stop"), None, "VM is not running"),
         (asking(old("Halted"), "Restart"), None, "a VM of strategy Halted or Once is not restarted"),
         (asking(old("Once"), "Restart"), Some(&running), "a VM of strategy Halted or Once is not restarted"),
     ];
