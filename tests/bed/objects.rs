@@ -8,6 +8,7 @@ mod node;
 mod refused;
 mod served;
 mod storm;
+mod subresources;
 mod told;
 
 use std::ffi::OsStr;
@@ -50,7 +51,7 @@ const FIXTURES: [&str; 11] = [
 ];
 
 pub(crate) fn cases() -> impl Iterator<Item = Case> {
-    CASES.iter().chain(exec_roles::CASES).chain(node::CASES).chain(served::CASES).chain(storm::CASES).copied()
+    [CASES, exec_roles::CASES, node::CASES, served::CASES, storm::CASES, subresources::CASES].into_iter().flatten().copied()
 }
 
 const CASES: &[Case] = &[
@@ -58,6 +59,9 @@ const CASES: &[Case] = &[
     Case { name: "objects::kubectl_shows_scales_and_ends_them", deadline: DEADLINE, run: handled },
     Case { name: "objects::an_installation_comes_and_goes", deadline: DEADLINE, run: installed },
 ];
+
+/// An installation of which nothing runs.
+const BARE: &[&str] = &["--without", "operator", "--without", "subresources", "--namespace", "default"];
 
 /// A control plane with an installation.
 struct World<'a> {
@@ -67,7 +71,7 @@ struct World<'a> {
 }
 
 impl<'a> World<'a> {
-    /// Without the operator's webhook, which nobody would answer.
+    /// Without the operator's webhook and without subresources, which nobody would answer.
     fn start(bed: &'a Bed) -> Result<Self> {
         let cluster = Cluster::start(bed)?;
         let controllers = Controllers::start(bed, &cluster)?;
@@ -77,7 +81,7 @@ impl<'a> World<'a> {
     /// [`World::start`] of a control plane that runs.
     fn of(bed: &'a Bed, cluster: Cluster, controllers: Controllers) -> Result<Self> {
         let world = Self { bed, cluster, controllers };
-        world.install(&["--without", "operator", "--namespace", "default"])?;
+        world.install(BARE)?;
         Ok(world)
     }
 
@@ -320,7 +324,7 @@ fn handled(bed: &Bed) -> Result<()> {
     wrong["metadata"]["finalizers"] = json!(["virtlet.k8s/vmi"]);
     wrong["spec"]["template"]["spec"]["domain"]["devices"] = json!({"disks": [{"name": "lost"}]});
     wait_for("no policy", NEWS_DEADLINE, || Ok(world.create(&wrong).is_ok().then_some(())))?;
-    world.install(&["--without", "operator", "--namespace", "default"])?;
+    world.install(BARE)?;
     wait_for("a policy for machines", NEWS_DEADLINE, || {
         let mut next = wrong.clone();
         next["metadata"]["name"] = "next".into();
@@ -417,7 +421,7 @@ fn beside(world: &World<'_>) -> Result<()> {
     let wanted = "`virtualmachines.kubevirt.io` of `virt-operator`";
     ensure!(told.code == Some(1) && told.stdout.is_empty() && told.stderr.contains(wanted), "{}", told.stderr);
     // Beside them, under the other group, and by names that mean ours.
-    world.apply(&["--group", "virtlet.k8s", "--without", "operator", "--namespace", "default"])?;
+    world.apply(&[&["--group", "virtlet.k8s"][..], BARE].concat())?;
     let all = ["virtualmachines", "virtualmachineinstances"]
         .map(|plural| [format!("crd/{plural}.kubevirt.io"), format!("crd/{plural}.virtlet.k8s")])
         .concat();

@@ -1,7 +1,7 @@
 //! A real kube-apiserver with its etcd on the cell's loopback: objects without nodes.
 
 use std::fs;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use anyhow::{Context as _, Result};
@@ -26,6 +26,8 @@ const ADMIN: &str = "admin-token";
 const NODE: &str = "node-token";
 /// Verbs that change objects, as the server counts them.
 const WRITES: [&str; 6] = ["POST", "PUT", "PATCH", "APPLY", "DELETE", "DELETECOLLECTION"];
+/// The API server's name to servers behind it.
+const FRONT: &str = "front-proxy-client";
 
 /// The fixture.
 #[derive(Debug)]
@@ -64,14 +66,10 @@ impl Cluster {
             format!("ip addr add {NODE_IP}/24 dev cluster0"),
             "ip link set cluster0 up".to_owned(),
             format!("openssl genrsa -out {}/sa.key 2048", pki.display()),
-            // By which servers behind this one know it: its own authority.
-            format!(
-                "openssl req -x509 -newkey rsa:2048 -nodes -days 1 -subj /CN=front -keyout {0}/front.key -out {0}/front.crt",
-                pki.display()
-            ),
         ] {
             sh(&line)?;
         }
+        front_proxy(&pki)?;
         let tokens = dir.join("tokens.csv");
         let node = "system:node:node1,node1,\"system:nodes\"";
         fs::write(&tokens, format!("{ADMIN},admin,admin,\"system:masters\"\n{NODE},{node}\n"))?;
@@ -112,7 +110,8 @@ impl Cluster {
                 format!("--service-account-key-file={sa_key}"),
                 format!("--service-account-signing-key-file={sa_key}"),
                 "--service-account-issuer=https://cluster.test".to_owned(),
-                format!("--requestheader-client-ca-file={front}.crt"),
+                format!("--requestheader-client-ca-file={front}-ca.crt"),
+                format!("--requestheader-allowed-names={FRONT}"),
                 format!("--proxy-client-cert-file={front}.crt"),
                 format!("--proxy-client-key-file={front}.key"),
                 "--requestheader-username-headers=X-Remote-User".to_owned(),
@@ -221,6 +220,24 @@ impl Cluster {
             pace::within(CALL_DEADLINE, work(client)).await.context("no answer of the API server")?
         })
     }
+}
+
+/// By which servers behind the API server know it: `front.crt` and `front.key`, of an authority of their own, `front-ca.crt`.
+fn front_proxy(pki: &Path) -> Result<()> {
+    let (pki, key) = (pki.display(), "-newkey ec -pkeyopt ec_paramgen_curve:prime256v1 -nodes");
+    fs::write(format!("{pki}/front.ext"), "extendedKeyUsage=clientAuth\n")?;
+    for line in [
+        format!(
+            "openssl req -x509 {key} -days 1 -subj /CN=front-proxy-ca -keyout {pki}/front-ca.key -out {pki}/front-ca.crt"
+        ),
+        format!("openssl req {key} -subj /CN={FRONT} -keyout {pki}/front.key -out {pki}/front.csr"),
+        format!(
+            "openssl x509 -req -days 1 -in {pki}/front.csr -CA {pki}/front-ca.crt -CAkey {pki}/front-ca.key -CAcreateserial -extfile {pki}/front.ext -out {pki}/front.crt"
+        ),
+    ] {
+        sh(&line)?;
+    }
+    Ok(())
 }
 
 fn kubeconfig_of(authority: &str, token: &str) -> Value {
