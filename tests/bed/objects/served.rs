@@ -69,7 +69,7 @@ impl<'a> Served<'a> {
         kubelet.set(Mood::Fair);
         controllers.apply(&[crate::kubelet::whole::runtime_class(), named("v1", "Namespace", WEB)])?;
         let world = World { bed, cluster, controllers };
-        world.install(&[])?;
+        world.install(&["--without", "subresources"])?;
         let [token, address] = [
             world.kubectl(&["create", "token", OPERATOR, "-n", NAMESPACE])?,
             world.kubectl(&["get", "service", OPERATOR, "-n", NAMESPACE, "-o", "jsonpath={.spec.clusterIP}"])?,

@@ -30,7 +30,7 @@ pub(super) fn unnoticed(served: &mut Served<'_>) -> Result<()> {
     })?;
     let writes = served.world.cluster.writes(GROUP)?;
 
-    served.world.apply(&["--image", IMAGE])?;
+    served.world.apply(&["--image", IMAGE, "--without", "subresources"])?;
     served.world.kubectl(&["rollout", "status", &format!("deployment/{OPERATOR}"), "-n", NAMESPACE])?;
     let image = "jsonpath={.items[*].spec.containers[0].image}";
     let images = served.world.kubectl(&["get", "pods", "-n", NAMESPACE, "-o", image])?;
