@@ -1,5 +1,7 @@
 //! WebSocket messages and their bytes (RFC 6455), as much of it as Kubernetes' streaming uses, at either end. Pure: no I/O, no
-//! clock.
+//! clock. `opening` is the request that it begins with.
+
+pub(crate) mod opening;
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD as BASE64;
@@ -67,6 +69,8 @@ pub enum MessageError {
 pub enum Piece {
     /// The next bytes of a message. They may be none.
     Message {
+        /// It is text, and not bytes.
+        text: bool,
         /// The message begins with them.
         first: bool,
         /// It ends with them.
@@ -86,6 +90,8 @@ pub struct Decoder {
     inside: Option<Payload>,
     /// A message has begun and not ended.
     in_message: bool,
+    /// It is text, or the last one was.
+    text: bool,
 }
 
 /// The payload of a frame of a message, which has begun.
@@ -124,7 +130,7 @@ impl Decoder {
                 if over {
                     self.inside = None;
                 }
-                return Ok(Some(Piece::Message { first, last, bytes: bytes.freeze() }));
+                return Ok(Some(Piece::Message { text: self.text, first, last, bytes: bytes.freeze() }));
             }
             match self.head(buffer)? {
                 Some(Head::Control(piece)) => return Ok(Some(piece)),
@@ -190,6 +196,9 @@ impl Decoder {
             return Err(MessageError::Order);
         }
         self.in_message = !fin;
+        if first {
+            self.text = opcode == TEXT;
+        }
         buffer.advance(head_len);
         self.inside = Some(Payload { left, mask, first, last: fin });
         Ok(Some(Head::Payload))

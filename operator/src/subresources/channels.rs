@@ -130,7 +130,7 @@ impl<R: AsyncRead + Unpin> FromPod<R> {
     pub(super) async fn next(&mut self, line: &Line) -> Result<Part, Lost> {
         loop {
             let Some(piece) = self.reader.next(line).await? else { return Ok(Part::End(self.end())) };
-            let Piece::Message { first, last, mut bytes } = piece else { continue };
+            let Piece::Message { first, last, mut bytes, .. } = piece else { continue };
             if first {
                 self.at = (!bytes.is_empty()).then(|| bytes.split_to(1)).and_then(|channel| channel.first().copied());
             }

@@ -2,15 +2,13 @@
 
 use bytes::Bytes;
 use http_body_util::Full;
-use hyper::header::{
-    CONNECTION, HeaderMap, HeaderValue, SEC_WEBSOCKET_ACCEPT, SEC_WEBSOCKET_KEY, SEC_WEBSOCKET_PROTOCOL,
-    SEC_WEBSOCKET_VERSION, UPGRADE,
-};
+use hyper::header::{CONNECTION, HeaderMap, HeaderValue, SEC_WEBSOCKET_ACCEPT, SEC_WEBSOCKET_PROTOCOL, UPGRADE};
 use hyper::{Method, Response, StatusCode};
 
 use super::kinds::Kind;
 use super::protocol::Protocol;
-use crate::{remotecommand, websocket};
+use crate::remotecommand;
+use crate::websocket::opening::{self, upgrades, values};
 
 /// Why a request gets no session.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -36,7 +34,7 @@ pub(super) enum Refusal {
 pub(super) struct Agreed {
     pub(super) protocol: &'static Protocol,
     /// To a WebSocket client: that it is understood.
-    accept: Option<String>,
+    accept: Option<HeaderValue>,
 }
 
 /// The protocol that the session will speak: the first that the client names of those that this kind of session has.
@@ -44,10 +42,9 @@ pub(super) fn check(method: &Method, headers: &HeaderMap, kind: Kind) -> Result<
     if method != Method::POST && method != Method::GET {
         return Err(Refusal::Method);
     }
-    let upgrades = |to| lists(headers, CONNECTION.as_str(), "upgrade") && lists(headers, UPGRADE.as_str(), to);
     let protocols = kind.protocols().iter();
-    if upgrades("websocket") {
-        let accept = Some(websocket_accept(method, headers)?);
+    if upgrades(headers, opening::UPGRADE) {
+        let accept = Some(opening::accept(method, headers).ok_or(Refusal::WebSocket)?);
         let mut ours = protocols.filter(|protocol| protocol.is_websocket());
         let mut offered = values(headers, SEC_WEBSOCKET_PROTOCOL.as_str()).peekable();
         let protocol = match offered.peek() {
@@ -56,7 +53,7 @@ pub(super) fn check(method: &Method, headers: &HeaderMap, kind: Kind) -> Result<
         };
         return protocol.map(|protocol| Agreed { protocol, accept }).ok_or(Refusal::OtherVersion(kind));
     }
-    if !upgrades(remotecommand::UPGRADE) {
+    if !upgrades(headers, remotecommand::UPGRADE) {
         return Err(Refusal::NoUpgrade);
     }
     let ours = protocols.filter(|protocol| !protocol.is_websocket());
@@ -66,13 +63,6 @@ pub(super) fn check(method: &Method, headers: &HeaderMap, kind: Kind) -> Result<
     }
     let protocol = offered.find_map(|name| ours.clone().find(|protocol| protocol.name == name));
     protocol.map(|protocol| Agreed { protocol, accept: None }).ok_or(Refusal::OtherVersion(kind))
-}
-
-/// The answer to a WebSocket client's key.
-fn websocket_accept(method: &Method, headers: &HeaderMap) -> Result<String, Refusal> {
-    let accept = headers.get(SEC_WEBSOCKET_KEY).and_then(|key| websocket::accept(key.to_str().ok()?));
-    let is_right = method == Method::GET && lists(headers, SEC_WEBSOCKET_VERSION.as_str(), websocket::VERSION);
-    accept.filter(|_| is_right).ok_or(Refusal::WebSocket)
 }
 
 impl Refusal {
@@ -120,10 +110,8 @@ pub(super) fn switch(agreed: &Agreed) -> Response<Full<Bytes>> {
     headers.insert(CONNECTION, HeaderValue::from_static("Upgrade"));
     match &agreed.accept {
         Some(accept) => {
-            headers.insert(UPGRADE, HeaderValue::from_static("websocket"));
-            if let Ok(accept) = HeaderValue::from_str(accept) {
-                headers.insert(SEC_WEBSOCKET_ACCEPT, accept);
-            }
+            headers.insert(UPGRADE, HeaderValue::from_static(opening::UPGRADE));
+            headers.insert(SEC_WEBSOCKET_ACCEPT, accept.clone());
             if !name.is_empty() {
                 headers.insert(SEC_WEBSOCKET_PROTOCOL, name);
             }
@@ -134,22 +122,6 @@ pub(super) fn switch(agreed: &Agreed) -> Response<Full<Bytes>> {
         }
     }
     response
-}
-
-/// Whether one of a header's values is `wanted`, letter case aside.
-fn lists(headers: &HeaderMap, name: &str, wanted: &str) -> bool {
-    values(headers, name).any(|value| value.eq_ignore_ascii_case(wanted))
-}
-
-/// All values of a header: its lines may be lists.
-fn values<'a>(headers: &'a HeaderMap, name: &str) -> impl Iterator<Item = &'a str> {
-    headers
-        .get_all(name)
-        .iter()
-        .filter_map(|line| line.to_str().ok())
-        .flat_map(|line| line.split(','))
-        .map(str::trim)
-        .filter(|value| !value.is_empty())
 }
 
 #[cfg(test)]

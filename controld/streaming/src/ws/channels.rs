@@ -158,7 +158,7 @@ impl Decode for Reader {
         }
         while let Some(piece) = self.decoder.decode(bytes)? {
             match piece {
-                Piece::Message { first, last, bytes } => {
+                Piece::Message { first, last, bytes, .. } => {
                     if first {
                         self.at = At::Start;
                     }

@@ -46,7 +46,8 @@ fn an_example_of_the_standard_is_read() {
     let hello = b"\x81\x85\x37\xfa\x21\x3d\x7f\x9f\x4d\x51\x58";
     let mut decoder = websocket::Decoder::default();
     let piece = decoder.decode(&mut BytesMut::from(&hello[..])).expect("right").expect("whole");
-    assert_eq!(piece, websocket::Piece::Message { first: true, last: true, bytes: Bytes::from_static(b"Hello") });
+    let bytes = Bytes::from_static(b"Hello");
+    assert_eq!(piece, websocket::Piece::Message { text: true, first: true, last: true, bytes });
 }
 
 #[test]
