@@ -34,6 +34,10 @@ ifeq ($(origin VIRTLET_COMMIT),undefined)
 VIRTLET_COMMIT := $(shell git describe --always --dirty --abbrev=12 --exclude='*' 2>/dev/null)
 endif
 export VIRTLET_COMMIT
+# The page of `virtletctl vnc --browser`, which is built in; the same wherever virtletctl is built, or that would be done anew by turns.
+# Without npm: `VIRTLET_WEB=`, and the program has no page.
+VIRTLET_WEB ?= $(VIRTLET_CACHE)/web/$(shell cat controld/virtletctl/web/{fetch.sh,packages.txt} | sha256sum | cut -c 1-16)
+export VIRTLET_WEB := $(VIRTLET_WEB)
 LINTERS := $(VIRTLET_CACHE)/linters/$(shell sha256sum .ci/linters.txt | cut -c 1-16)
 GNU := x86_64-unknown-linux-gnu
 
@@ -58,12 +62,17 @@ TARGETS ?=
 help: ## this list
 	@grep -E '^[a-z -]+:.*##' Makefile | sed 's/:.*##/\t/' | expand -t 16
 
-setup: host ## what is missing on this machine: packages, guest images, crictl, kubelet, CNI plugins
+setup: host $(VIRTLET_WEB) ## what is missing on this machine: packages, what npm has, guest images, crictl, kubelet, CNI plugins
 	@tests/guests/build.sh
 	@tests/peers/build.sh
 
 host:
 	@tests/host/install.sh
+
+ifneq ($(VIRTLET_WEB),)
+$(VIRTLET_WEB):
+	@controld/virtletctl/web/fetch.sh >/dev/null
+endif
 
 # What all of `make test` leaves behind from an empty cache, and what its cases have in /tmp at the most.
 room:
@@ -73,7 +82,7 @@ proto: ## code of the .proto files, after one of them has changed, and whether t
 	cd proto/generate && $(CARGO) run --locked --quiet && $(CARGO) test --locked --quiet
 
 # What is linked is what cargo says by these files.
-target/NOTICES: LICENSE Cargo.lock rust-toolchain.toml $(wildcard Cargo.toml */Cargo.toml */*/Cargo.toml deploy/linked/*.py)
+target/NOTICES: LICENSE Cargo.lock rust-toolchain.toml $(wildcard Cargo.toml */Cargo.toml */*/Cargo.toml deploy/linked/*.py) controld/virtletctl/web/packages.txt | $(VIRTLET_WEB)
 	@mkdir -p target; deploy/linked/notices.py >$@.new; mv $@.new $@
 notices: target/NOTICES ## what is linked into the programs, whose it is and under which licences, into target/NOTICES
 
@@ -160,15 +169,15 @@ ROOT_TESTS := $(addprefix addressing::tests::,clients flood) cni::tests::real co
 	plugin::kernel::tests
 # No comment has code that is run.
 UNITS := --locked --workspace --lib --bins --tests
-units: host
+units: host $(VIRTLET_WEB)
 	@$(own) $(CARGO) test $(UNITS) --no-run
-test-unit: host ## unit tests that need neither root nor programs of others
+test-unit: host $(VIRTLET_WEB) ## unit tests that need neither root nor programs of others
 	@$(own) set -x; $(CARGO) test $(UNITS) -- $(ROOT_TESTS:%=--skip=%)
 
 # One at a time: a program that one test starts holds the taps of all others until it executes, and a tap that is held is
 # neither opened again nor removed.
 # Where a newer release of a DHCP client is a peer, it is tried as well.
-test-root: host ## the other unit tests, which need root and CNI plugins
+test-root: host $(VIRTLET_WEB) ## the other unit tests, which need root and CNI plugins
 	@$(own) export VIRTLET_PEERS=$$(tests/peers/build.sh cni clients); \
 	listed=$$($(CARGO) test --locked --workspace --lib -- --list $(ROOT_TESTS)); \
 	for name in $(ROOT_TESTS); do \
@@ -219,7 +228,7 @@ bench: build ## measures, prints a table, writes target/bench/report.json; BENCH
 	@gcc -O2 -static -s -o target/bench/pause tests/bench/pause.c
 	@$(call bed,bench $(BENCH))
 
-lint: host $(LINTERS) ## format, clippy, who may use whom, paths in documents, lean shims, licences, alert rules, spelling
+lint: host $(VIRTLET_WEB) $(LINTERS) ## format, clippy, who may use whom, paths in documents, lean shims, licences, alert rules, spelling
 	$(CARGO) fmt --all --check
 	@$(own)
 	$(CARGO) clippy --locked --workspace --all-targets -- -D warnings

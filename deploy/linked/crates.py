@@ -1,9 +1,10 @@
-"""What is linked into the programs that we ship: crates, by the word of cargo, and Rust's standard library.
+"""What is in the programs that we ship: crates, by the word of cargo, Rust's standard library, and npm's packages of a page.
 
-notices.py and sbom.py beside this ask it. It reads Cargo.lock and the sources that cargo has unpacked, and needs nothing but Python's
-own library. Procedural macros, and what build scripts and tests use, is in no program.
+notices.py and sbom.py beside this ask it. It reads Cargo.lock and the sources that cargo and web/fetch.sh have unpacked, and needs nothing but
+Python's own library. Procedural macros, and what build scripts and tests use, is in no program.
 """
 
+import base64
 import html
 import json
 import os
@@ -18,6 +19,8 @@ ROOT = Path(__file__).resolve().parents[2]
 TARGET = "x86_64-unknown-linux-gnu"
 # Packages of the programs in the Makefile's SHIPPED, STATIC and OPERATOR.
 SHIPPED = ["agent", "controld", "fswrapper", "installer", "operator", "tapmanager", "virtletctl", "vmwrapper"]
+# The page of virtletctl. `VIRTLET_WEB` names where its packages are; without that, programs are built without a page.
+PAGES = ROOT / "controld/virtletctl/web/packages.txt"
 # Crates of the standard library that are there for other systems than Linux.
 FOREIGN = ("dlmalloc", "fortanix", "hermit", "moto-rt", "r-efi", "vex-sdk", "wasi", "windows", "wit-bindgen")
 
@@ -93,6 +96,55 @@ def crates() -> list[Crate]:
             is_linked = [one["pkg"] for one in node["deps"] if any(kind["kind"] is None for kind in one["dep_kinds"])]
             found[node["id"]].uses = sorted(found[id].purl for id in is_linked if id in found)
     return sorted(found.values(), key=lambda crate: (crate.name, crate.version))
+
+
+@dataclass
+class Page:
+    """A package of npm's, of which files are in virtletctl as they are."""
+
+    name: str
+    version: str
+    license: str
+    authors: list[str]
+    repository: str
+    # SHA-512 of the package, in hexadecimal digits.
+    checksum: str
+    texts: list[str]
+
+    @property
+    def purl(self) -> str:
+        return f"pkg:npm/{self.name.replace('@', '%40')}@{self.version}"
+
+
+def pages() -> list[Page]:
+    """All of them, by name; none if programs are built without a page."""
+    web = os.environ.get("VIRTLET_WEB")
+    if not web:
+        return []
+    found = []
+    for line in PAGES.read_text().splitlines():
+        if line.startswith("#"):
+            continue
+        name, version, integrity, folder, *files = line.split()
+        folder = Path(web) / folder
+        said = json.loads((folder / "package.json").read_text())
+        if (said["name"], said["version"]) != (name, version):
+            fail(f"`{folder}` has {said['name']} {said['version']}, not {name} {version}")
+        repository = said["repository"]
+        texts = [(folder / one).read_text() for one in files if "LICENSE" in one or one == "AUTHORS"]
+        found.append(
+            Page(
+                name=name,
+                version=version,
+                # noVNC has pako in it.
+                license=f"{said['license']} AND MIT" if "vendor/pako/LICENSE" in files else said["license"],
+                authors=[one["name"] if isinstance(one, dict) else one for one in [said.get("author", f"The authors of {name}")]],
+                repository=repository if isinstance(repository, str) else repository["url"].removeprefix("git+"),
+                checksum=base64.b64decode(integrity.removeprefix("sha512-")).hex(),
+                texts=texts,
+            )
+        )
+    return sorted(found, key=lambda page: page.name)
 
 
 @dataclass

@@ -56,6 +56,9 @@ HEAD = """virtlet-rs is licensed under the Apache License, version 2.0, whose te
 each part with its version, its licence as its authors put it, and who they are. Where a licence is a choice (`OR`), all of its
 texts are here. `make notices` of the sources prints this.
 
+virtletctl has files of npm's packages in it, whose names here begin with `@`, for `vnc --browser`: as they are, in their source form and with the
+notices that are in them. Each of these packages is also to be had from npm by its name and version.
+
 vmwrapper, fswrapper, virtlet-agent and virtlet-install have the GNU C Library of their build host in them, which is under the GNU
 Lesser General Public License, version 2.1 or later; virt-sys is under that licence, too. Whoever wants these programs with another
 version of either builds them anew from the sources of virtlet-rs. The other programs use libvirt and the C library of the node.
@@ -105,6 +108,8 @@ def main() -> None:
     for crate in crates.crates():
         if not crate.is_ours:
             add(f"{crate.name} {crate.version}", crate.license, crate.authors, texts(crate))
+    for page in crates.pages():
+        add(f"{page.name} {page.version}", page.license, page.authors, page.texts)
     own, *others = crates.standard_library()
     add(own.name, own.license, own.owners, [ours, f"Copyright (c) The Rust Project Developers\n\n{MIT}"])
     for part in others:

@@ -40,8 +40,23 @@ def library(crate: crates.Crate) -> dict:
     return found
 
 
+def page_library(page: crates.Page) -> dict:
+    return {
+        "type": "library",
+        "bom-ref": page.purl,
+        "name": page.name,
+        "version": page.version,
+        "scope": "required",
+        "licenses": licences(page.license),
+        "purl": page.purl,
+        "authors": [{"name": one} for one in page.authors],
+        "hashes": [{"alg": "SHA-512", "content": page.checksum}],
+        "externalReferences": [{"type": "vcs", "url": page.repository}],
+    }
+
+
 def main(dist: Path, version: str) -> None:
-    all_crates = crates.crates()
+    all_crates, pages = crates.crates(), crates.pages()
     rust, glibc = f"pkg:generic/rust-std@{crates.rust()}", f"pkg:deb/debian/glibc@{crates.c_library().replace('+', '%2B')}"
     # Those that the Makefile builds with the C library in them.
     static = {"vmwrapper", "fswrapper", "virtlet-agent", "virtlet-install"}
@@ -59,7 +74,7 @@ def main(dist: Path, version: str) -> None:
                 "hashes": [{"alg": "SHA-256", "content": hashlib.sha256((dist / name).read_bytes()).hexdigest()}],
             }
         )
-        depends[ref] = [crate.purl, rust] + ([glibc] if name in static else [])
+        depends[ref] = [crate.purl, rust] + ([glibc] if name in static else []) + ([page.purl for page in pages] if name == "virtletctl" else [])
     others = [
         {"type": "library", "bom-ref": rust, "name": "rust-std", "version": crates.rust(), "licenses": licences("MIT OR Apache-2.0"), "purl": rust},
         {
@@ -88,7 +103,7 @@ def main(dist: Path, version: str) -> None:
                 "purl": whole,
             },
         },
-        "components": programs + [library(crate) for crate in all_crates] + others,
+        "components": programs + [library(crate) for crate in all_crates] + [page_library(page) for page in pages] + others,
         "dependencies": [{"ref": ref, "dependsOn": sorted(uses)} for ref, uses in sorted(depends.items())],
     }
     inside = json.dumps(document, sort_keys=True)

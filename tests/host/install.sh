@@ -15,7 +15,9 @@ from_backports="qemu-system-x86 qemu-block-extra qemu-utils qemu-system-common s
 from_release="build-essential pkg-config iproute2 iptables nftables containernetworking-plugins
 	mmdebstrap mtools syslinux syslinux-common xorriso fdisk e2fsprogs xfsprogs grub-pc-bin grub-common ovmf swtpm swtpm-tools kmod cpio
 	zstd lz4 xz-utils binutils busybox-static isc-dhcp-client udhcpc dhcpcd-base systemd jq curl openssh-client procps util-linux strace
-	guestfs-tools skopeo gpg gpg-agent python3-venv libcap-ng-dev libseccomp-dev"
+	guestfs-tools skopeo gpg gpg-agent python3-venv libcap-ng-dev libseccomp-dev chromium-headless-shell"
+# Gets two packages for a page: one that is there already, of whatever package, does.
+command -v npm >/dev/null || from_release="$from_release npm"
 servers_of_tests="nginx docker-registry containerd runc"
 
 missing() { # PACKAGE...: prints those that are not installed

@@ -144,10 +144,10 @@ pub enum Command {
     ///
     /// Connections go to the pod's address from this node. What listens on the guest's loopback only is not reached.
     PortForward(PortForward),
-    /// Show the screen of a machine to a VNC viewer on this node, until Ctrl-C
+    /// Show the screen of a machine to a VNC viewer on this node or in a browser, until Ctrl-C
     ///
-    /// Machines have one if setting `graphics` of their runtime handler is `vnc`. Whoever is on this node can connect meanwhile.
-    /// A picture of it is had by --screenshot.
+    /// Machines have one if setting `graphics` of their runtime handler is `vnc`. Whoever is on this node can connect meanwhile,
+    /// unless --browser is given. A picture of it is had by --screenshot.
     Vnc(Vnc),
     /// Stop machines; prints what was stopped
     ///

@@ -40,8 +40,7 @@ pub(super) async fn run(client: &Client, wanted: &cli::Console) -> Result<(), Ct
 
 /// Attaches to the console of a machine, whose pod is `pod`.
 pub(super) async fn attach_to(client: &Client, container: &str, pod: &str) -> Result<(), CtlError> {
-    let url = client.attach(container).await?;
-    let session = attach(&url, Options { stdin: true, stdout: true, stderr: false, tty: true }).await?;
+    let session = join(client, container).await?;
     let name = shown(pod);
     // Before the terminal changes, so that none of them finds it changed.
     let mut signals = Signals::listen()?;
@@ -66,6 +65,12 @@ pub(super) async fn attach_to(client: &Client, container: &str, pod: &str) -> Re
         tell(&format!("\nconsole of {name}: {why}\n"));
     }
     ended.map(drop)
+}
+
+/// A session with the console of a machine.
+pub(super) async fn join(client: &Client, container: &str) -> Result<Session, CtlError> {
+    let url = client.attach(container).await?;
+    Ok(attach(&url, Options { stdin: true, stdout: true, stderr: false, tty: true }).await?)
 }
 
 /// Carries a session until one of its ends is reached. Without `leaves`, input is only bytes, and may end before the

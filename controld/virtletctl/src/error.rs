@@ -274,6 +274,12 @@ pub enum CtlError {
     /// controld does not do what is its own to do.
     #[error("{0}")]
     Verb(String),
+    /// It would be shown on a page.
+    #[error(
+        "this virtletctl was built without the page for browsers; `make build` puts it in, or cargo where `VIRTLET_WEB` \
+         names what controld/virtletctl/web/fetch.sh prints"
+    )]
+    NoPage,
     /// A local port cannot be had.
     #[error("failed to listen on `{address}`; name another local port, as LOCAL:REMOTE")]
     Listen {

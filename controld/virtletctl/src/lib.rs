@@ -7,6 +7,7 @@
 //! terminal as they are.
 
 mod ancestor;
+mod browser;
 pub mod cli;
 pub mod client;
 pub mod complete;

@@ -1,22 +1,26 @@
-//! `vnc`: the screen of a machine, at a local port until the user leaves, or as a picture. controld connects to it, as it does for clients
-//! of Kubernetes, by its verbs `virtlet:vnc` and `virtlet:screenshot`.
+//! `vnc`: the screen of a machine, at a local port or in a browser until the user leaves, or as a picture. controld connects to it, as it
+//! does for clients of Kubernetes, by its verbs `virtlet:vnc` and `virtlet:screenshot`.
 
 use std::fs::File;
 use std::future;
 use std::io::{self, IsTerminal as _, Write};
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::path::Path;
+use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::{Bytes, BytesMut};
+use futures_util::future::BoxFuture;
 use proto::cri::ExecRequest;
-use streaming::client::{Options, attach};
+use streaming::client::{EndError, Options, Session, attach};
 use tokio::io::{AsyncReadExt as _, AsyncWrite, duplex, sink};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::mpsc;
 
+use super::browser::{self, Opened};
 use super::cli;
 use super::client::Client;
+use super::console;
 use super::error::{CtlError, Line};
 use super::exec::{Streams, carry};
 use super::find::Node;
@@ -31,6 +35,8 @@ const LOOK: Duration = Duration::from_secs(100);
 /// Pieces of what a viewer says that may wait for the screen.
 const WAITING: usize = 16;
 const CHUNK: usize = 16 << 10;
+/// Bytes of what a verb says of its failure that are read.
+const MAX_SAID: u64 = 16 << 10;
 
 pub(super) async fn run(
     client: &Client,
@@ -44,14 +50,21 @@ pub(super) async fn run(
 async fn show(client: &Client, wanted: &cli::Vnc, out: &mut (dyn Write + Send)) -> Result<(), CtlError> {
     let node = Node::read(client).await?.within(&wanted.within);
     let (pod, container) = node.find_container(&wanted.pod, wanted.container.as_deref())?;
-    let machine = Machine { client, container: container.id, pod: pod.name() };
+    let machine = Machine { client: client.clone(), container: container.id, pod: pod.name() };
     if let Some(path) = &wanted.screenshot {
         return machine.picture(path, out).await;
+    }
+    if wanted.browser {
+        browser::built_in()?;
     }
     // Once, so that a machine that is off, or is viewed, is told before somebody starts a viewer.
     machine.look(wanted.take).await?;
     let address = SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOST), wanted.port);
     let listener = TcpListener::bind(address).await.map_err(|cause| CtlError::Listen { address, cause })?;
+    if wanted.browser {
+        let name = machine.pod.clone();
+        return browser::serve(listener, &name, Arc::new(machine), out).await;
+    }
     writeln!(out, "Screen of {} at {}, until Ctrl-C", shown(&machine.pod), listener.local_addr()?)?;
     out.flush()?;
     loop {
@@ -64,13 +77,22 @@ async fn show(client: &Client, wanted: &cli::Vnc, out: &mut (dyn Write + Send)) 
 }
 
 /// A machine that has a screen, or may have one.
-struct Machine<'a> {
-    client: &'a Client,
+struct Machine {
+    client: Client,
     container: String,
     pod: String,
 }
 
-impl Machine<'_> {
+impl Machine {
+    /// Begins a verb of controld's.
+    async fn begin(&self, verb: &[&str], takes_input: bool) -> Result<Session, CtlError> {
+        let options = Options { stdin: takes_input, stdout: true, stderr: true, tty: false };
+        let Options { stdin, stdout, stderr, tty } = options;
+        let cmd = verb.iter().map(|word| (*word).to_owned()).collect();
+        let request = ExecRequest { container_id: self.container.clone(), cmd, tty, stdin, stdout, stderr };
+        attach(&self.client.exec(request).await?, options).await.map_err(CtlError::Exec)
+    }
+
     /// Has controld do a verb, which may take input.
     async fn have_done(
         &self,
@@ -78,16 +100,12 @@ impl Machine<'_> {
         input: Option<mpsc::Receiver<Bytes>>,
         out: impl AsyncWrite + Unpin,
     ) -> Result<(), CtlError> {
-        let options = Options { stdin: input.is_some(), stdout: true, stderr: true, tty: false };
-        let Options { stdin, stdout, stderr, tty } = options;
-        let cmd = verb.iter().map(|word| (*word).to_owned()).collect();
-        let request = ExecRequest { container_id: self.container.clone(), cmd, tty, stdin, stdout, stderr };
-        let session = attach(&self.client.exec(request).await?, options).await.map_err(CtlError::Exec)?;
+        let session = self.begin(verb, input.is_some()).await?;
         let mut said = Vec::new();
         let streams = Streams { input: input.unwrap_or_else(|| mpsc::channel(1).1), out, err: &mut said };
         match carry(session, streams, None, future::pending).await? {
             0 => Ok(()),
-            _ => Err(CtlError::Verb(String::from_utf8_lossy(&said).lines().next().unwrap_or_default().to_owned())),
+            _ => Err(refused(&said)),
         }
     }
 
@@ -146,4 +164,42 @@ impl Machine<'_> {
             never = said => never,
         }
     }
+}
+
+impl browser::Streams for Machine {
+    fn screen(&self) -> BoxFuture<'_, Result<Opened, CtlError>> {
+        Box::pin(async {
+            let Session { stdin, stdout, stderr, mut end, .. } = self.begin(&[VIEW], true).await?;
+            let (read, write) = stdout.zip(stdin).ok_or_else(|| no_streams("show the screen"))?;
+            let ended = Box::pin(async move {
+                let mut said = Vec::new();
+                if let Some(stderr) = stderr {
+                    // What is lost of it is told by the session's end.
+                    let _ = stderr.take(MAX_SAID).read_to_end(&mut said).await;
+                }
+                match end.wait().await {
+                    Err(EndError::Exited(_)) => Err(refused(&said)),
+                    ended => Ok(ended?),
+                }
+            });
+            Ok(Opened { read, write, ended })
+        })
+    }
+
+    fn console(&self) -> BoxFuture<'_, Result<Opened, CtlError>> {
+        Box::pin(async {
+            let Session { stdin, stdout, mut end, .. } = console::join(&self.client, &self.container).await?;
+            let (read, write) = stdout.zip(stdin).ok_or_else(|| no_streams("attach to the console"))?;
+            Ok(Opened { read, write, ended: Box::pin(async move { Ok(end.wait().await?) }) })
+        })
+    }
+}
+
+/// What controld says of a verb that it does not do.
+fn refused(said: &[u8]) -> CtlError {
+    CtlError::Verb(String::from_utf8_lossy(said).lines().next().unwrap_or_default().to_owned())
+}
+
+fn no_streams(action: &str) -> CtlError {
+    CtlError::Answer { action: action.into(), lacks: "streams" }
 }

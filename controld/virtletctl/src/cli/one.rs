@@ -102,8 +102,11 @@ pub struct Vnc {
     /// Local port [default: a free one]
     #[arg(short, long, default_value_t = 0, hide_default_value = true)]
     pub port: u16,
+    /// Show screen and console on a page for a browser, at a URL that works once; opens it where there is a display
+    #[arg(long)]
+    pub browser: bool,
     /// Write what the screen shows to a file, as PNG, and end; `-` is the standard output
-    #[arg(long, value_name = "FILE", conflicts_with = "port")]
+    #[arg(long, value_name = "FILE", conflicts_with_all = ["port", "browser"])]
     pub screenshot: Option<PathBuf>,
     /// End the session of who views the screen now, by this command or through Kubernetes
     #[arg(long, conflicts_with = "screenshot")]
