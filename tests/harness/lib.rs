@@ -6,6 +6,7 @@
 //! [`wait::wait_for`], with a name and a deadline by the clock of [`pace`]. Nothing is retried.
 
 pub mod agent_image;
+pub mod browser;
 pub mod canary;
 pub mod capture;
 pub mod case;

@@ -1,5 +1,6 @@
 //! Runtime handlers: the machines of their pods, and how long they stay so.
 
+mod browser;
 mod extras;
 mod signed;
 
@@ -44,6 +45,7 @@ const OLD_TYPE: &str = "pc-q35-6.2";
 pub(super) const CASES: &[Case] = &[
     Case { name: "vm::a_machine_is_as_its_handler_says", deadline: DEADLINE, run: as_its_handler_says },
     Case { name: "vm::a_handler_adds_a_screen_and_decides_what_pods_may_say", deadline: DEADLINE, run: extras::adds },
+    Case { name: "vm::a_page_in_a_browser_has_screen_and_console", deadline: DEADLINE, run: browser::shows },
     Case { name: "vm::a_guest_boots_by_uefi", deadline: DEADLINE, run: boots_by_uefi },
     Case { name: "vm::a_signed_guest_boots_securely", deadline: DEADLINE, run: signed::boots },
     Case {
