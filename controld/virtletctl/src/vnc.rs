@@ -7,6 +7,7 @@ use std::io::{self, IsTerminal as _, Write};
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::path::Path;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use bytes::{Bytes, BytesMut};
@@ -50,7 +51,7 @@ pub(super) async fn run(
 async fn show(client: &Client, wanted: &cli::Vnc, out: &mut (dyn Write + Send)) -> Result<(), CtlError> {
     let node = Node::read(client).await?.within(&wanted.within);
     let (pod, container) = node.find_container(&wanted.pod, wanted.container.as_deref())?;
-    let machine = Machine { client: client.clone(), container: container.id, pod: pod.name() };
+    let machine = Machine { client: client.clone(), container: container.id, pod: pod.name(), was_shown: Arc::default() };
     if let Some(path) = &wanted.screenshot {
         return machine.picture(path, out).await;
     }
@@ -81,6 +82,8 @@ struct Machine {
     client: Client,
     container: String,
     pod: String,
+    /// A page of ours had its screen last, and nobody has taken it from that.
+    was_shown: Arc<AtomicBool>,
 }
 
 impl Machine {
@@ -169,7 +172,10 @@ impl Machine {
 impl browser::Streams for Machine {
     fn screen(&self) -> BoxFuture<'_, Result<Opened, CtlError>> {
         Box::pin(async {
-            let Session { stdin, stdout, stderr, mut end, .. } = self.begin(&[VIEW], true).await?;
+            let was_shown = self.was_shown.clone();
+            // From a page of ours that is about to leave it, or has just left; from nobody else.
+            let verb: &[&str] = if was_shown.swap(true, Ordering::Relaxed) { &[VIEW, "--take"] } else { &[VIEW] };
+            let Session { stdin, stdout, stderr, mut end, .. } = self.begin(verb, true).await?;
             let (read, write) = stdout.zip(stdin).ok_or_else(|| no_streams("show the screen"))?;
             let ended = Box::pin(async move {
                 let mut said = Vec::new();
@@ -178,7 +184,10 @@ impl browser::Streams for Machine {
                     let _ = stderr.take(MAX_SAID).read_to_end(&mut said).await;
                 }
                 match end.wait().await {
-                    Err(EndError::Exited(_)) => Err(refused(&said)),
+                    Err(EndError::Exited(_)) => {
+                        was_shown.store(false, Ordering::Relaxed);
+                        Err(refused(&said))
+                    }
                     ended => Ok(ended?),
                 }
             });

@@ -15,7 +15,7 @@ use tests::cni;
 use tests::containerd::Release;
 use tests::data_image::data_image;
 use tests::image_server::Fault as OfImage;
-use tests::kubelet::Kubelet;
+use tests::kubelet::{Kubelet, gates};
 use tests::pace;
 use tests::wait::{wait_for, wait_until};
 use tests::world::World;
@@ -34,8 +34,13 @@ const HELD_UP: Duration = Duration::from_secs(1);
 /// controld tries each second at least.
 const BACK: Duration = Duration::from_secs(3);
 
-pub(super) const CASES: &[Case] =
-    &[Case { name: "proxy::what_befalls_one_side_leaves_the_other_as_it_is", deadline: DEADLINE, run: befallen }];
+/// By which kubelet hears of containers that end, and takes lists, in other ways than it does by itself.
+const GATES: [&str; 3] = ["EventedPLEG", "CRIListStreaming", "PodAndContainerStatsFromCRI"];
+
+pub(super) const CASES: &[Case] = &[
+    Case { name: "proxy::what_befalls_one_side_leaves_the_other_as_it_is", deadline: DEADLINE, run: as_ever },
+    Case { name: "proxy::what_befalls_one_side_is_no_other_by_events_and_streams", deadline: DEADLINE, run: by_events },
+];
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Kind {
@@ -69,12 +74,24 @@ struct Stage {
     made: [usize; 2],
 }
 
-fn befallen(bed: &Bed) -> Result<()> {
+fn as_ever(bed: &Bed) -> Result<()> {
+    befallen(bed, Kubelet::start)
+}
+
+fn by_events(bed: &Bed) -> Result<()> {
+    befallen(bed, |bed| {
+        let kubelet = Kubelet::configured(bed, &gates(&GATES))?;
+        kubelet.has_gates(&GATES)?;
+        Ok(kubelet)
+    })
+}
+
+fn befallen(bed: &Bed, start: fn(&Bed) -> Result<Kubelet>) -> Result<()> {
     let both = Both::with(bed, Release::Debian, "")?;
     let offer = |name: &str, file: &Path| both.node.images.offer(name, file, OfImage::None);
     let image = offer("tiny.qcow2", &bed.config.guest("tiny.qcow2")?);
     let no_system = offer("data.qcow2", &data_image(&bed.dir, "data", "nothing", false)?);
-    let kubelet = Kubelet::start(bed)?;
+    let kubelet = start(bed)?;
     // kubelet has just started, and starts programs.
     let world = World::settled()?;
     kubelet.apply("vm", &machine("vm", &image))?;
