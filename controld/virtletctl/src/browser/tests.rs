@@ -23,7 +23,7 @@ impl Fake {
     fn opened(&self, kind: Kind, ended: Result<(), CtlError>) -> BoxFuture<'_, Result<Opened, CtlError>> {
         let (theirs, ours) = duplex(PIPE);
         let (read, write) = split(ours);
-        let sent = self.0.send((kind, theirs)).map_err(|_| CtlError::NoQemu("default/web".into()));
+        let sent = self.0.send((kind, theirs)).map_err(|_| CtlError::NotExplained("default/web".into()));
         let ended = Box::pin(std::future::ready(ended));
         Box::pin(async move { sent.map(|()| Opened { read: Box::new(read), write: Box::new(write), ended }) })
     }

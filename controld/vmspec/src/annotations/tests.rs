@@ -155,7 +155,10 @@ fn each_rule_has_its_text() {
         &[("VirtletUnknown", "")],
         &[("virtlet.cloud/user-data", "secret")],
         &[("Virtlet\n\x1b[2Jx", "")],
-        &[("virtlet.k8s/vm", r#"{"v":1,"nics":[{"name":"secret","acpiIndex":1}],"devices":{"memBalloon":false}}"#)],
+        &[(
+            "virtlet.k8s/vm",
+            r#"{"v":1,"nics":[{"name":"secret","state":"down"}],"devices":{"virtioTransitional":true}}"#,
+        )],
         &[("virtlet.k8s/vm", r#"{"v":2,"a":"secret"}"#)],
         &[("virtlet.k8s/vm", "secret")],
     ] {
