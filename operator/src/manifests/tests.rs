@@ -32,8 +32,22 @@ fn policies_of_the_operator() {
 }
 
 #[test]
-fn what_nodes_may_tell() {
-    insta::assert_snapshot!(yaml(&[&super::roles::of_reporter()[..], &policies::of_reporter()].concat()));
+fn nodes_may_patch_statuses_alone_and_a_policy_holds_them() {
+    let [account, role, binding] = super::roles::of_reporter();
+    let rules = json!([{"apiGroups": [""], "resources": ["pods/status"], "verbs": ["get", "patch"]}]);
+    assert_eq!((&account["metadata"]["namespace"], &role["rules"]), (&json!("kube-system"), &rules));
+    assert_eq!(binding["subjects"][0]["name"], account["metadata"]["name"]);
+    let [policy, held] = policies::of_reporter();
+    let spec = &policy["spec"];
+    let user = "request.userInfo.username == 'system:serviceaccount:kube-system:virtlet-reporter'";
+    assert_eq!((&spec["matchConditions"][0]["expression"], &spec["failurePolicy"]), (&json!(user), &json!("Fail")));
+    assert_eq!(spec["matchConstraints"]["resourceRules"][0]["resources"], json!(["pods/status"]));
+    let rules = spec["validations"].as_array().expect("rules");
+    let pinned = ["node-name", "dyn(oldObject.status).all(k,", "dyn(oldObject.metadata).all(k,"];
+    for (rule, part) in rules.iter().zip(pinned) {
+        assert!(rule["expression"].as_str().expect("CEL").contains(part), "{rule}");
+    }
+    assert_eq!((rules.len(), &held["spec"]["validationActions"]), (3, &json!(["Deny"])));
 }
 
 #[test]

@@ -60,7 +60,23 @@ fn a_pod_that_has_all_of_it_is_left_alone_and_one_that_has_not_is_patched() {
         pod_now = serde_json::to_value(now).expect("a pod");
         patches.push(patch);
     }
-    insta::assert_json_snapshot!(patches);
+    let condition = |type_: &str, status: &str, (reason, message): (&str, &str)| {
+        let at = at().to_string();
+        json!({"type": type_, "status": status, "reason": reason, "message": message, "lastTransitionTime": at})
+    };
+    let paused = |why: Pause| json!({"conditions": [condition(PAUSED, "True", (why.as_str(), why.message()))]});
+    let nics = r#""nics":[{"link":"eth0","mac":"02:00:00:00:00:01","addresses":["10.1.0.2","10.1.0.3","fd00::2"]}]}"#;
+    let (before, with_os) = (format!("{{{nics}"), format!(r#"{{"os":{{"id":"debian"}},{nics}"#));
+    let answers = condition(AGENT_CONNECTED, "True", ("Answers", ""));
+    let over = [condition(PAUSED, "False", ("Running", "")), condition(AGENT_CONNECTED, "False", ("Silent", ""))];
+    let wanted = [
+        json!({"metadata": {"uid": "u", "annotations": {GUEST: before}}}),
+        json!({"metadata": {"uid": "u", "annotations": {GUEST: with_os}}, "status": {"conditions": [answers]}}),
+        json!({"metadata": {"uid": "u"}, "status": paused(Pause::ByHand)}),
+        json!({"metadata": {"uid": "u"}, "status": paused(Pause::DiskFull)}),
+        json!({"metadata": {"uid": "u"}, "status": {"conditions": over}}),
+    ];
+    assert_eq!(patches, wanted);
 }
 
 #[test]
