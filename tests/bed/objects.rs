@@ -51,7 +51,10 @@ const FIXTURES: [&str; 11] = [
 ];
 
 pub(crate) fn cases() -> impl Iterator<Item = Case> {
-    [CASES, exec_roles::CASES, node::CASES, served::CASES, storm::CASES, subresources::CASES].into_iter().flatten().copied()
+    [CASES, exec_roles::CASES, node::CASES, served::CASES, storm::CASES, subresources::CASES]
+        .into_iter()
+        .flatten()
+        .copied()
 }
 
 const CASES: &[Case] = &[
