@@ -23,7 +23,7 @@ impl Fake {
     fn opened(&self, kind: Kind, ended: Result<(), CtlError>) -> BoxFuture<'_, Result<Opened, CtlError>> {
         let (theirs, ours) = duplex(PIPE);
         let (read, write) = split(ours);
-        let sent = self.0.send((kind, theirs)).map_err(|_| CtlError::NotExplained("default/web".into()));
+        let sent = self.0.send((kind, theirs)).map_err(|_| CtlError::Verb("VMI is not running".into()));
         let ended = Box::pin(std::future::ready(ended));
         Box::pin(async move { sent.map(|()| Opened { read: Box::new(read), write: Box::new(write), ended }) })
     }
@@ -165,7 +165,7 @@ async fn a_stream_that_does_not_open_is_told() {
     }
     let (code, why) = over(&mut page).await;
     assert_eq!(code, 4000);
-    assert!(why.starts_with("controld finds no QEMU of the machine"), "{why}");
+    assert!(why == "VMI is not running", "{why}");
 }
 
 #[tokio::test]
