@@ -78,7 +78,7 @@ pub(super) fn forges_nothing(bed: &Bed, plane: &mut Controllers, pod: &str) -> R
     let said = |guest: &str| of_metadata(json!({"annotations": {"virtlet.k8s/guest": guest}}));
     let way = kubeconfig(bed);
     for allowed in [condition("virtlet.k8s/Other"), said("{}")] {
-        let tried = tried(plane, &way, pod, &allowed)?;
+        let tried = tried(&way, pod, &allowed)?;
         ensure!(tried.is_none(), "{allowed}: {tried:?}");
     }
     let [status, metadata] = ["leaves the rest of the status alone", "leaves the rest of the metadata alone"];
@@ -92,8 +92,9 @@ pub(super) fn forges_nothing(bed: &Bed, plane: &mut Controllers, pod: &str) -> R
         (pod, of_metadata(json!({"annotations": {"virtlet.k8s/vm": null}})), metadata),
         (pod, said(&"x".repeat(9000)), "at most 8192 bytes"),
         ("nowhere", condition("virtlet.k8s/Paused"), "that are on it"),
+        ("nowhere", of_metadata(json!({})), "that are on it"),
     ] {
-        let told = tried(plane, &way, pod, &patch)?.unwrap_or_default();
+        let told = tried(&way, pod, &patch)?.unwrap_or_default();
         ensure!(told.contains("virtlet-reporter") && told.contains(why), "{pod} {patch}: {told:?}");
     }
     let unbound = plane.kubectl(&["-n", "kube-system", "create", "token", "virtlet-reporter"])?;
@@ -101,22 +102,34 @@ pub(super) fn forges_nothing(bed: &Bed, plane: &mut Controllers, pod: &str) -> R
     file["users"][0]["user"] = json!({"token": unbound.trim()});
     let anybody = bed.dir.join("unbound.kubeconfig");
     fs::write(&anybody, file.to_string())?;
-    let told = tried(plane, &anybody, pod, &condition("virtlet.k8s/Paused"))?.unwrap_or_default();
+    let told = tried(&anybody, pod, &condition("virtlet.k8s/Paused"))?.unwrap_or_default();
     ensure!(told.contains("that are on it"), "{told:?}");
-    let read = finish(plane.command(&["get", "pods", "--kubeconfig"]).arg(&way), TOOL_DEADLINE)?;
-    ensure!(read.code != Some(0) && read.stderr.contains("cannot list"), "{read:?}");
+    // A pod is read by a patch that leaves it as it is, which is judged, too, and by no other way.
+    let uid = plane.kubectl(&["get", "pod", pod, "-o", "jsonpath={.metadata.uid}"])?;
+    let read = tried(&way, pod, &of_metadata(json!({"uid": uid.trim()})))?;
+    ensure!(read.is_none(), "{read:?}");
+    let another = tried(&way, pod, &of_metadata(json!({"uid": "another"})))?;
+    ensure!(another.as_ref().is_some_and(|told| told.contains("Failure")), "{another:?}");
+    let one = ["get", "pod", pod, "--subresource=status"];
+    for (words, why) in [(&["get", "pods"][..], "cannot list"), (&one, "cannot get")] {
+        let read = finish(plane.command(words).arg("--kubeconfig").arg(&way), TOOL_DEADLINE)?;
+        ensure!(read.code != Some(0) && read.stderr.contains(why), "{read:?}");
+    }
     plane.kubectl(&["delete", "pod", "nowhere", "--grace-period=0", "--force"])?;
     wait_for("pod that is gone", NEWS_DEADLINE, || {
         Ok(plane.kubectl(&["get", "pod", "nowhere", "--ignore-not-found"])?.is_empty().then_some(()))
     })
 }
 
-/// What the server has against a patch of a pod's status, which it does not take.
-fn tried(plane: &Controllers, kubeconfig: &Path, pod: &str, patch: &Value) -> Result<Option<String>> {
-    let patch = patch.to_string();
-    let words = ["patch", "pod", pod, "--subresource=status", "--type=strategic", "--dry-run=server", "-p", &patch];
-    let mut kubectl = plane.command(&words);
-    kubectl.arg("--kubeconfig").arg(kubeconfig);
-    let ended = finish(&mut kubectl, TOOL_DEADLINE)?;
-    Ok((ended.code != Some(0)).then_some(ended.stderr))
+/// What the server has against a patch of a pod's status, which it does not take. kubectl would read the pod before.
+fn tried(kubeconfig: &Path, pod: &str, patch: &Value) -> Result<Option<String>> {
+    let file: Value = serde_json::from_str(&fs::read_to_string(kubeconfig)?)?;
+    let text = |path: &str| file.pointer(path).and_then(Value::as_str).with_context(|| format!("no {path}"));
+    let (server, token) = (text("/clusters/0/cluster/server")?, text("/users/0/user/token")?);
+    let url = format!("{server}/api/v1/namespaces/default/pods/{pod}/status?dryRun=All");
+    let mut curl = command("curl", ["-sSk", "--fail-with-body", "-X", "PATCH", &url, "-d", &patch.to_string()]);
+    curl.args(["-H", &format!("Authorization: Bearer {token}")]);
+    curl.args(["-H", "Content-Type: application/strategic-merge-patch+json"]);
+    let ended = finish(&mut curl, TOOL_DEADLINE)?;
+    Ok((ended.code != Some(0)).then_some(ended.stdout + &ended.stderr))
 }

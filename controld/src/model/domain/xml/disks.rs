@@ -236,7 +236,11 @@ fn of_volume(
                 discards: true,
             };
             driver.write(doc, said, workers)?;
-            doc.unlabelled_source(path(overlay)?)?;
+            match below {
+                // libvirt gives a device below to QEMU's user only if it may do so with the layer, which is that user's already.
+                Below::Block(_) => doc.leaf("source", &[("file", path(overlay)?)])?,
+                Below::File(_) => doc.unlabelled_source(path(overlay)?)?,
+            }
             lower(doc, below, group)?;
             sectors(doc, said, now.sectors)
         }
