@@ -21,12 +21,15 @@ pub(crate) use self::made::pod_name;
 use self::made::{MakeError, make};
 use crate::cache::known;
 use crate::context::{Context, Error};
-use crate::names::POD_FINALIZER;
+use crate::names::{NO_CLAIM, POD_FINALIZER};
 use crate::objects::{Condition, Meta as _, VmPod, Vmi, condition};
 use crate::write::{delete, finalizers, write_status};
 
 /// Between attempts of what failed: as long as it has failed so far, within these.
 const RETRY: (Duration, Duration) = (Duration::from_secs(2), Duration::from_secs(300));
+
+/// Longest until a claim is looked for again that was not there: no news tells of one that is made.
+const RETRY_CLAIM: Duration = Duration::from_secs(15);
 
 /// Brings one nearer to what is wanted of it. Called again at each news of it or of its pod.
 ///
@@ -87,7 +90,29 @@ async fn look(pods: &Api<VmPod>, vmi: &Vmi) -> Result<Seen, Error> {
 }
 
 fn retry_after(conditions: &[Condition], now: &Time) -> Duration {
-    let since = condition(conditions, "Synchronized").and_then(|condition| condition.last_transition_time.as_ref());
+    let synchronized = condition(conditions, "Synchronized");
+    let has_no_claim = synchronized.is_some_and(|condition| condition.reason.as_deref() == Some(NO_CLAIM));
+    let most = if has_no_claim { RETRY_CLAIM } else { RETRY.1 };
+    let since = synchronized.and_then(|condition| condition.last_transition_time.as_ref());
     let failed_for = since.and_then(|since| Duration::try_from(now.0.duration_since(since.0)).ok());
-    failed_for.unwrap_or_default().clamp(RETRY.0, RETRY.1)
+    failed_for.unwrap_or_default().clamp(RETRY.0, most)
+}
+
+#[cfg(test)]
+mod tests {
+    use k8s_openapi::jiff::Timestamp;
+
+    use super::*;
+
+    #[test]
+    fn a_claim_that_is_made_late_is_found_soon() {
+        let at = |second| Time(Timestamp::from_second(second).expect("a time"));
+        let after = |reason: &str, seconds: i64| {
+            let failed = Condition::new("Synchronized", false, reason, "").since(&[], &at(0));
+            retry_after(&[failed], &at(seconds)).as_secs()
+        };
+        assert_eq!([0, 9, 1000].map(|seconds| after("FailedCreate", seconds)), [2, 9, 300]);
+        assert_eq!([0, 9, 1000].map(|seconds| after(NO_CLAIM, seconds)), [2, 9, 15]);
+        assert_eq!(retry_after(&[], &at(9)), RETRY.0);
+    }
 }

@@ -45,10 +45,19 @@ async fn tell(
         let Some(sandbox) = store.sandbox(&now.sandbox) else { return };
         let wanted = Report::of(&now, &sandbox, &known.borrow_and_update());
         if there.as_ref().is_none_or(|there| !wanted.is_in(there)) {
-            match way.tell(&PodName::of(&sandbox), &wanted, there.take()).await {
+            let pod = PodName::of(&sandbox);
+            match way.tell(&pod, &wanted, there.take()).await {
                 Ok(told) => (there, pause) = (Some(told), PERIOD),
                 Err(Untold::Gone) => return,
                 Err(Untold::Failed) => pause = LATE.min(pause * 2),
+                Err(Untold::Refused(error)) => {
+                    // Once, and not as often as it is tried.
+                    if pause == PERIOD {
+                        let PodName { namespace, name, .. } = &pod;
+                        tracing::warn!(namespace, name, error, "the cluster does not take what it is told of a VM");
+                    }
+                    pause = LATE.min(pause * 2);
+                }
             }
             // Whatever changes meanwhile is told at once then.
             sleep(pause).await;

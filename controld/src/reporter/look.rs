@@ -54,7 +54,12 @@ pub(super) async fn look(
 fn take(known: &mut Known, told: Option<Told>, missed: u32) -> bool {
     let before = known.clone();
     match told {
-        Some(told) => *known = Known { has_agent: Some(true), told },
+        Some(Told { os, nics }) => {
+            known.has_agent = Some(true);
+            // An agent that is late or frozen does not say it, and it is as it was.
+            known.told.os = os.or(known.told.os.take());
+            known.told.nics = nics.or(known.told.nics.take());
+        }
         None if missed >= MISSES => known.has_agent = Some(false),
         None => {}
     }
@@ -66,16 +71,30 @@ mod tests {
     use proto::vm::guest::Os;
 
     use super::*;
+    use crate::guest::agents::ToldNic;
 
     #[test]
     fn an_agent_is_gone_when_it_has_missed_twice_and_what_it_told_stays() {
         let mut known = Known::default();
         assert!(!take(&mut known, None, 1) && known.has_agent.is_none());
         assert!(take(&mut known, None, 2) && known.has_agent == Some(false));
-        let told = Told { os: Os { id: "a".into(), ..Os::default() }, ..Told::default() };
+        let told = Told { os: Some(Os { id: "a".into(), ..Os::default() }), nics: Some(vec![ToldNic::default()]) };
         assert!(take(&mut known, Some(told.clone()), 0) && !take(&mut known, Some(told.clone()), 0));
         assert!(!take(&mut known, None, 1) && known.has_agent == Some(true));
         assert!(take(&mut known, None, 2) && !take(&mut known, None, 3));
         assert_eq!(known, Known { has_agent: Some(false), told });
+    }
+
+    #[test]
+    fn what_is_not_told_is_as_it_was() {
+        let os = |id: &str| Some(Os { id: id.into(), ..Os::default() });
+        let nics = Some(vec![ToldNic::default()]);
+        let mut known = Known::default();
+        assert!(take(&mut known, Some(Told { os: os("a"), nics: nics.clone() }), 0));
+        assert!(!take(&mut known, Some(Told::default()), 0), "one that is frozen");
+        assert!(take(&mut known, Some(Told { os: os("b"), nics: None }), 0));
+        assert_eq!(known.told, Told { os: os("b"), nics });
+        assert!(take(&mut known, Some(Told { os: None, nics: Some(Vec::new()) }), 0));
+        assert_eq!(known.told, Told { os: os("b"), nics: Some(Vec::new()) });
     }
 }

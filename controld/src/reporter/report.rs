@@ -15,7 +15,7 @@ use crate::model::{Container, PodName, Sandbox};
 pub(super) struct Known {
     /// Whether an agent answers; `None` until that was tried.
     pub(super) has_agent: Option<bool>,
-    /// What was told last.
+    /// What was told last, each part for itself.
     pub(super) told: Told,
 }
 
@@ -39,7 +39,7 @@ impl Report {
         Self {
             paused: container.pause.map(|pause| pause.as_str().to_owned()),
             has_agent: known.has_agent,
-            guest: Some(Guest { os: known.told.os.clone(), nics }.text()),
+            guest: Some(Guest { os: known.told.os.clone().unwrap_or_default(), nics }.text()),
             is_whole: known.has_agent.is_some(),
         }
     }
@@ -66,7 +66,7 @@ impl Report {
         self.has_agent.is_some() && self.has_agent != there.has_agent
     }
 
-    fn has_other_guest(&self, there: &Self) -> bool {
+    pub(super) fn has_other_guest(&self, there: &Self) -> bool {
         self.guest != there.guest && (self.is_whole || there.guest.is_none())
     }
 
@@ -74,6 +74,11 @@ impl Report {
     pub(super) fn over(&self, there: Self) -> Self {
         let guest = if self.has_other_guest(&there) { self.guest.clone() } else { there.guest };
         Self { paused: self.paused.clone(), has_agent: self.has_agent.or(there.has_agent), guest, is_whole: true }
+    }
+
+    /// It, but for the annotation, which stays as it is.
+    pub(super) fn with_guest_of(&self, there: &Self) -> Self {
+        Self { guest: there.guest.clone(), ..self.clone() }
     }
 
     /// The patch that leads from `there` to it, for no other pod of that name.
@@ -108,7 +113,7 @@ impl Report {
 /// A NIC as its network has it, and as the guest tells of the one with its MAC address.
 fn nic_of(nic: &Nic, told: &Told) -> GuestNic {
     let mac = nic.mac.to_string();
-    let by_guest = told.nics.iter().find(|other| other.mac == mac);
+    let by_guest = told.nics.iter().flatten().find(|other| other.mac == mac);
     let given = || nic.addresses.iter().map(|address| address.ip()).collect();
     GuestNic {
         link: nic.name.to_string(),

@@ -10,6 +10,7 @@ use k8s_openapi::api::core::v1::Pod;
 use k8s_openapi::jiff::Timestamp;
 use kube::api::{Patch, PatchParams};
 use kube::{Api, Client};
+use serde_json::json;
 use tokio::sync::Semaphore;
 use tokio::time::timeout;
 
@@ -37,13 +38,15 @@ pub(super) struct Way {
 #[derive(Clone)]
 struct Clients(Client);
 
-/// Why something was not told. The log has it.
+/// Why something was not told.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Untold {
     /// There is no such pod any more.
     Gone,
     /// It may be told later.
     Failed,
+    /// So may this. The server is there, and does not take it of this pod; the log has not that.
+    Refused(String),
 }
 
 #[derive(Debug, thiserror::Error)]
@@ -86,6 +89,7 @@ impl Way {
             }
             Err(Error::Another) => Err(Untold::Gone),
             Err(Error::Call { cause, .. }) if code(&cause) == Some(404) => Err(Untold::Gone),
+            Err(error) if error.is_of_pod() => Err(Untold::Refused(Chain(&error).to_string())),
             Err(error) => {
                 // Credentials change, and a connection may be one that is dead.
                 self.keep(None);
@@ -110,12 +114,13 @@ impl Way {
         let there = match there {
             Some(there) => there,
             None => {
-                let found = match pods.get_status(&pod.name).await {
-                    // A kubelet may read pods, and not their status alone.
-                    Err(error) if code(&error) == Some(403) => pods.get(&pod.name).await,
-                    found => found,
+                // Of a node's own pods it may do this and no more. It is refused for another pod.
+                let (nothing, params) = (json!({"metadata": {"uid": pod.uid}}), params(true));
+                let found = pods.patch_status(&pod.name, &params, &Patch::Strategic(nothing)).await;
+                let found = match found {
+                    Err(error) if code(&error) == Some(422) => return Err(Error::Another),
+                    found => found.map_err(failed("read"))?,
                 };
-                let found = found.map_err(failed("read"))?;
                 if found.metadata.uid.as_ref() != Some(&pod.uid) {
                     return Err(Error::Another);
                 }
@@ -125,9 +130,20 @@ impl Way {
         if report.is_in(&there) {
             return Ok(there);
         }
-        let patch = report.patch(pod, &there, now());
-        let params = PatchParams { field_manager: Some(MANAGER.to_owned()), ..PatchParams::default() };
-        pods.patch_status(&pod.name, &params, &Patch::Strategic(patch)).await.map_err(failed("patch"))?;
+        let params = params(false);
+        let patch = |report: &Report| Patch::Strategic(report.patch(pod, &there, now()));
+        match pods.patch_status(&pod.name, &params, &patch(report)).await {
+            // All annotations of a pod together may be so long, and are others' too: what it does not take counts as told until it is another.
+            Err(error) if code(&error) == Some(422) && report.has_other_guest(&there) => {
+                let less = report.with_guest_of(&there);
+                if !less.is_in(&there) {
+                    pods.patch_status(&pod.name, &params, &patch(&less)).await.map_err(failed("patch"))?;
+                }
+                let (namespace, name) = (&pod.namespace, &pod.name);
+                tracing::warn!(namespace, name, error = %Chain(&error), "a pod does not take what its guest tells");
+            }
+            done => drop(done.map_err(failed("patch"))?),
+        }
         Ok(report.over(there))
     }
 
@@ -146,10 +162,21 @@ impl Way {
     }
 }
 
+impl Error {
+    /// Whether the server is there and lets the node in, and refuses this all the same.
+    fn is_of_pod(&self) -> bool {
+        matches!(self, Self::Call { cause, .. } if code(cause).is_some_and(|code| (400..500).contains(&code) && code != 401))
+    }
+}
+
 impl std::fmt::Debug for Clients {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.write_str("Client")
     }
+}
+
+fn params(dry_run: bool) -> PatchParams {
+    PatchParams { dry_run, field_manager: Some(MANAGER.to_owned()), ..PatchParams::default() }
 }
 
 fn code(error: &kube::Error) -> Option<u16> {

@@ -97,7 +97,8 @@ impl Guest {
     /// Reads the annotation's value; `None` if it is none.
     #[must_use]
     pub fn parse(text: &str) -> Option<Self> {
-        if text.len() > MAX_GUEST {
+        // A list would be taken for the values of an object, in their order.
+        if text.len() > MAX_GUEST || !text.trim_start().starts_with('{') {
             return None;
         }
         let guest: Self = serde_json::from_str(text).ok()?;

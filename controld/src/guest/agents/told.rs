@@ -25,11 +25,11 @@ cat /etc/os-release 2>/dev/null || cat /usr/lib/os-release 2>/dev/null
 printf '\nKERNEL_RELEASE=%s\nKERNEL_VERSION=%s\nMACHINE=%s\n' "$(uname -r)" "$(uname -v)" "$(uname -m)"
 "#;
 
-/// What a guest is.
+/// What a guest is. `None` is what was not told: it may be, by the same guest, at another time.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Told {
-    pub os: Os,
-    pub nics: Vec<ToldNic>,
+    pub os: Option<Os>,
+    pub nics: Option<Vec<ToldNic>>,
 }
 
 /// A NIC as a guest has it.
@@ -60,7 +60,7 @@ impl Agents {
         let argv = ["sh", "-c", ASK].map(str::to_owned).into();
         let process = link.begin(Message::Start(Start { argv, ..Start::default() })).await.ok()?;
         let told = output::collect(process, Budget::new(MAX_TOLD).room()).await.ok()?;
-        Some(Told { os: os(&told.stdout), nics: Vec::new() })
+        Some(Told { os: Some(os(&told.stdout)).filter(|os| !os.is_unknown()), nics: None })
     }
 }
 

@@ -15,7 +15,7 @@ fn report(pause: Option<Pause>, known: &Known) -> Report {
 }
 
 fn knows(has_agent: Option<bool>, id: &str) -> Known {
-    Known { has_agent, told: Told { os: Os { id: id.to_owned(), ..Os::default() }, nics: Vec::new() } }
+    Known { has_agent, told: Told { os: Some(Os { id: id.to_owned(), ..Os::default() }), nics: None } }
 }
 
 fn at() -> Timestamp {
@@ -105,7 +105,7 @@ fn nics_are_as_their_network_has_them_unless_the_guest_tells() {
         ToldNic { name: "docker0".to_owned(), mac: "02:42:00:00:00:01".to_owned(), addresses: Vec::new() },
         ToldNic { name: "enp1s0\n".to_owned(), mac, addresses: vec!["192.0.2.7".parse().expect("an address")] },
     ];
-    let known = Known { has_agent: Some(true), told: Told { os: Os::default(), nics } };
+    let known = Known { has_agent: Some(true), told: Told { os: None, nics: Some(nics) } };
     let container = Arc::new(container());
     let guest = Guest::parse(&Report::of(&container, &sandbox, &known).guest.expect("told")).expect("a guest");
     let shown: Vec<_> = guest.nics.iter().map(|nic| (nic.link.as_str(), nic.name.as_str(), nic.by_agent)).collect();

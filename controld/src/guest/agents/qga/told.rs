@@ -46,15 +46,11 @@ struct Address {
 }
 
 impl Qga {
-    /// What it tells. One that answers and does not tell something, as an old one, has just not said that.
+    /// What it tells. One that answers and does not tell something, as an old one, or that of a frozen guest, has just not said that.
     pub(in super::super) async fn tell(&self) -> Result<Told, QgaError> {
-        let os = self.told::<Info>("guest-get-osinfo").await?.unwrap_or_default();
-        let nics = self.told::<Vec<Nic>>("guest-network-get-interfaces").await?.unwrap_or_default();
-        let Info { id, name, pretty_name, version, version_id, kernel_release, kernel_version, machine } = os;
-        Ok(Told {
-            os: Os { id, name, pretty_name, version, version_id, kernel_release, kernel_version, machine },
-            nics: nics.into_iter().take(MAX_NICS).map(told).collect(),
-        })
+        let os = self.told::<Info>("guest-get-osinfo").await?;
+        let nics = self.told::<Vec<Nic>>("guest-network-get-interfaces").await?;
+        Ok(Told { os: os.map(Os::from), nics: nics.map(|nics| nics.into_iter().take(MAX_NICS).map(told).collect()) })
     }
 
     async fn told<T: DeserializeOwned>(&self, command: &'static str) -> Result<Option<T>, QgaError> {
@@ -64,6 +60,13 @@ impl Qga {
             Err(QgaError::Refused { .. } | QgaError::Answer(_)) => Ok(None),
             Err(error) => Err(error),
         }
+    }
+}
+
+impl From<Info> for Os {
+    fn from(info: Info) -> Self {
+        let Info { id, name, pretty_name, version, version_id, kernel_release, kernel_version, machine } = info;
+        Self { id, name, pretty_name, version, version_id, kernel_release, kernel_version, machine }
     }
 }
 
