@@ -108,6 +108,14 @@ fn storm(plane: &mut Controllers, kubelet: &ShamKubelet, operator: &mut Daemon) 
     Ok(())
 }
 
+/// Applies a VM. One that goes between kubectl's look and its patch is none any more: then it is made.
+fn applied(plane: &mut Controllers, vm: Value) -> Result<()> {
+    match plane.apply(std::slice::from_ref(&vm)) {
+        Err(error) if format!("{error:#}").contains("(NotFound)") => plane.apply(&[vm]),
+        applied => applied,
+    }
+}
+
 /// What somebody does. It may be refused: the object may be gone, or not be as it was.
 fn event(plane: &mut Controllers, dice: &Dice, nth: usize) -> Result<()> {
     let vm = dice.one_of(&names("vm", VMS)).clone();
@@ -116,7 +124,7 @@ fn event(plane: &mut Controllers, dice: &Dice, nth: usize) -> Result<()> {
     let annotation = format!("virtlet.k8s/power-request={request}");
     let replicas = format!("--replicas={}", dice.below(5));
     let words: Vec<&str> = match dice.below(7) {
-        0 | 1 => return plane.apply(&[vm_of(&vm, dice.one_of::<&str>(&STRATEGIES))]),
+        0 | 1 => return applied(plane, vm_of(&vm, dice.one_of::<&str>(&STRATEGIES))),
         2 => vec!["annotate", "--overwrite", "vm", &vm, &annotation],
         3 => vec!["delete", "vmi", &vm, "--wait=false"],
         4 => vec![
