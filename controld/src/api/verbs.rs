@@ -4,6 +4,7 @@
 //! [`words`] reads what was written, and [`refusal`] says no by an exit code and a line on stderr; docs/verbs.md has both for users.
 //! A verb that changes something is not for probes (`ExecSync`), which come again and again.
 
+mod looks;
 mod refusal;
 mod words;
 
@@ -15,12 +16,12 @@ use serde::Serialize;
 use serde_json::json;
 use streaming::{ExecRequest, Input, Output, Session};
 use tokio::io::{AsyncWriteExt as _, copy};
-use tokio::sync::Semaphore;
 use tokio::time::timeout;
 use tracing::Instrument as _;
 use vmspec::ContainerId;
 use vmspec::error::{Error, Kind};
 
+use self::looks::{Looks, Picture};
 use self::refusal::Refusal;
 use self::words::{PREFIX, Verb, Wanted};
 use crate::container::Containers;
@@ -29,8 +30,8 @@ use crate::model::{Container, ContainerState};
 
 /// How long a verb may take, but for a look at the screen that goes on.
 const DEADLINE: Duration = Duration::from_secs(90);
-/// Looks at screens at a time: a picture takes memory until it is packed.
-const LOOKS: usize = 1;
+/// How long a client may take to read what a verb prints: it is kept until then.
+const WRITE_DEADLINE: Duration = Duration::from_secs(60);
 /// Most that an answer of `ExecSync` takes.
 const MAX_ANSWER: usize = 15 << 20;
 
@@ -39,7 +40,7 @@ const MAX_ANSWER: usize = 15 << 20;
 pub struct Verbs {
     containers: Containers,
     viewers: Viewers,
-    looks: Arc<Semaphore>,
+    looks: Looks,
 }
 
 /// What came of a verb, as a command's end.
@@ -50,7 +51,15 @@ pub struct Answer {
     pub code: u8,
 }
 
-type Done<T = Vec<u8>> = Result<T, Refusal>;
+/// What a verb prints.
+#[derive(Debug)]
+enum Printed {
+    Nothing,
+    Text(Vec<u8>),
+    Picture(Picture),
+}
+
+type Done<T = Printed> = Result<T, Refusal>;
 
 /// Whether a command is one of ours, known or not: none such goes to a guest.
 #[must_use]
@@ -62,7 +71,7 @@ impl Verbs {
     /// Verbs for these containers.
     #[must_use]
     pub fn new(containers: Containers) -> Self {
-        Self { containers, viewers: Viewers::default(), looks: Arc::new(Semaphore::new(LOOKS)) }
+        Self { containers, viewers: Viewers::default(), looks: Looks::new() }
     }
 
     /// Does a verb to its end that only reads. Calls by which kubelet probes come this way.
@@ -74,13 +83,13 @@ impl Verbs {
             }
             let container = self.containers.get(id)?;
             let printed = self.in_time(&container, wanted.verb).await?;
-            if printed.len() > MAX_ANSWER {
-                let what =
-                    format!("an answer takes {MAX_ANSWER} bytes, and this has {}; a stream takes it", printed.len());
+            let length = printed.bytes().len();
+            if length > MAX_ANSWER {
+                let what = format!("an answer takes {MAX_ANSWER} bytes, and this has {length}; a stream takes it");
                 return Err(Error::new(Kind::Internal, what).into());
             }
             tracing::debug!(verb = ?wanted.verb, "verb done");
-            Ok(printed)
+            Ok(printed.into_bytes())
         };
         match done.await {
             Ok(stdout) => Answer { stdout, stderr: Vec::new(), code: 0 },
@@ -118,9 +127,9 @@ impl Verbs {
         let Err(refusal) = done.instrument(span).await else { return 0 };
         // A terminal has one stream alone, and a line there ends otherwise.
         if stderr.is_some() {
-            write(&mut stderr, refusal.lines().as_bytes()).await;
+            let _late = write(&mut stderr, refusal.lines().as_bytes()).await;
         } else {
-            write(&mut stdout, refusal.lines().replace('\n', "\r\n").as_bytes()).await;
+            let _late = write(&mut stdout, refusal.lines().replace('\n', "\r\n").as_bytes()).await;
         }
         refusal.code
     }
@@ -140,8 +149,7 @@ impl Verbs {
             return self.view(&container, take, (stdin, stdout)).await;
         }
         let printed = self.in_time(&container, wanted.verb).await?;
-        write(stdout, &printed).await;
-        Ok(())
+        Ok(write(stdout, printed.bytes()).await?)
     }
 
     /// Joins a viewer to the screen, until either leaves.
@@ -203,14 +211,29 @@ impl Verbs {
             }
             Verb::Screenshot { move_cursor } => {
                 let screen = containers.screen(container).await?;
-                // Closed by nobody.
-                let _turn = self.looks.acquire().await;
-                return Ok(screen.picture(move_cursor).await?);
+                let look = async move { screen.picture(move_cursor).await };
+                return Ok(Printed::Picture(self.looks.picture(container.machine.id, look).await?));
             }
             // Has streams of its own.
             Verb::Vnc { .. } => {}
         }
-        Ok(Vec::new())
+        Ok(Printed::Nothing)
+    }
+}
+
+impl Printed {
+    fn bytes(&self) -> &[u8] {
+        match self {
+            Self::Nothing => &[],
+            Self::Text(bytes) | Self::Picture(Picture { bytes, .. }) => bytes,
+        }
+    }
+
+    fn into_bytes(self) -> Vec<u8> {
+        match self {
+            Self::Nothing => Vec::new(),
+            Self::Text(bytes) | Self::Picture(Picture { bytes, .. }) => bytes,
+        }
     }
 }
 
@@ -218,15 +241,24 @@ fn as_json(fact: &impl Serialize) -> Done {
     let failed = |cause| Error::because(Kind::Internal, "what the guest tells is no JSON", cause);
     let mut text = serde_json::to_vec(fact).map_err(failed)?;
     text.push(b'\n');
-    Ok(text)
+    Ok(Printed::Text(text))
 }
 
-/// A client that takes nothing any more is leaving.
-async fn write(output: &mut Option<Output>, data: &[u8]) {
-    let Some(open) = output else { return };
-    if let Err(error) = async { open.write_all(data).await.and(open.flush().await) }.await {
+/// Writes to a client, which is leaving if it takes nothing any more.
+///
+/// # Errors
+/// When it does neither in time.
+async fn write(output: &mut Option<Output>, data: &[u8]) -> Result<(), Error> {
+    let Some(open) = output else { return Ok(()) };
+    let written = timeout(WRITE_DEADLINE, async { open.write_all(data).await.and(open.flush().await) }).await;
+    let late = |_elapsed| {
+        let what = format!("what it prints was not read within {} s", WRITE_DEADLINE.as_secs());
+        Error::new(Kind::Deadline, what)
+    };
+    if let Err(error) = written.map_err(late)? {
         tracing::debug!(error = %Chain(&error), "a client does not take what a verb prints");
     }
+    Ok(())
 }
 
 #[cfg(test)]

@@ -7,8 +7,10 @@
 //! Whoever runs on this machine can connect, and so can each page of others in the user's browser. So nothing is served without the
 //! cookie, and none but our own address and origin are taken.
 
+use std::collections::VecDeque;
 use std::convert::Infallible;
 use std::io::Write;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
@@ -20,7 +22,7 @@ use hyper::upgrade::OnUpgrade;
 use hyper_util::rt::{TokioIo, TokioTimer};
 use streaming::{Input, Output};
 use tokio::net::{TcpListener, TcpStream};
-use tokio::task::JoinSet;
+use tokio::task::{AbortHandle, JoinSet};
 use tokio::time::timeout;
 
 use self::session::{Kind, Sessions};
@@ -38,6 +40,9 @@ mod site;
 
 /// Connections at a time, sessions among them. A browser has six of its own.
 const MAX_CONNECTIONS: usize = 64;
+/// Of them, those on which nobody was let in yet: the oldest makes room for the next, so that none who says nothing, or knows nothing, keeps
+/// the user out.
+const MAX_STRANGERS: usize = 16;
 /// Bytes of a request's head.
 const MAX_HEAD: usize = 16 << 10;
 /// How long a client may take to send a request's head, or to ask for something else.
@@ -90,11 +95,18 @@ pub(super) async fn serve(
 
 async fn accept(listener: TcpListener, site: Arc<Site>, sessions: Arc<Sessions>, most: usize) -> Result<(), CtlError> {
     let mut connections = JoinSet::new();
+    let mut strangers = VecDeque::<(AbortHandle, Arc<AtomicBool>)>::new();
     loop {
         tokio::select! {
             accepted = listener.accept(), if connections.len() < most => match accepted {
                 Ok((stream, _)) => {
-                    connections.spawn(connection(stream, site.clone(), sessions.clone()));
+                    strangers.retain(|(task, is_let_in)| !task.is_finished() && !is_let_in.load(Ordering::Relaxed));
+                    if strangers.len() >= MAX_STRANGERS && let Some((oldest, _)) = strangers.pop_front() {
+                        oldest.abort();
+                    }
+                    let is_let_in = Arc::<AtomicBool>::default();
+                    let task = connections.spawn(connection(stream, site.clone(), sessions.clone(), is_let_in.clone()));
+                    strangers.push_back((task, is_let_in));
                 }
                 Err(error) => {
                     tell_line(&format!("connection not accepted: {error}"));
@@ -106,14 +118,18 @@ async fn accept(listener: TcpListener, site: Arc<Site>, sessions: Arc<Sessions>,
     }
 }
 
-/// Serves a connection to its end.
-async fn connection(stream: TcpStream, site: Arc<Site>, sessions: Arc<Sessions>) {
+/// Serves a connection to its end, and says when somebody was let in on it.
+async fn connection(stream: TcpStream, site: Arc<Site>, sessions: Arc<Sessions>, is_let_in: Arc<AtomicBool>) {
     // Typed characters are to travel at once. A socket that refuses this is about to fail anyway.
     let _ = stream.set_nodelay(true);
     // What it is to become, by the last of its requests.
     let becomes: Mutex<Option<(Kind, OnUpgrade)>> = Mutex::default();
     let service = service_fn(|mut request: Request<Incoming>| {
         let (response, kind) = site.answer(&request);
+        // Without token or cookie there is nothing but refusals.
+        if !response.status().is_client_error() {
+            is_let_in.store(true, Ordering::Relaxed);
+        }
         if let Some(kind) = kind {
             let upgrade = hyper::upgrade::on(&mut request);
             *becomes.lock().unwrap_or_else(PoisonError::into_inner) = Some((kind, upgrade));

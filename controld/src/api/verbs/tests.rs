@@ -116,3 +116,13 @@ async fn probes_are_answered_where_they_only_read() {
     let gone = fixture.verbs.answer(ContainerId::random(), &words("virtlet:userlist")).await;
     assert_eq!(gone.code, 66);
 }
+
+#[tokio::test(start_paused = true)]
+async fn a_client_that_reads_nothing_is_not_waited_for_without_end() {
+    let (stdout, _unread) = duplex(1);
+    let error = write(&mut Some(Box::new(stdout)), b"more than fits").await.expect_err("late");
+    assert_eq!(Refusal::from(error).code, 75);
+    let (stdout, gone) = duplex(1);
+    drop(gone);
+    write(&mut Some(Box::new(stdout)), b"more than fits").await.expect("it is leaving");
+}

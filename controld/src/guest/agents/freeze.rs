@@ -6,18 +6,18 @@
 //! ([`Agents::thaw_left`]).
 
 use std::path::{Path, PathBuf};
-use std::sync::PoisonError;
+use std::sync::{Arc, PoisonError, Weak};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use common::{Chain, off_reactor, small_file};
 use serde::{Deserialize, Serialize};
+use tokio::sync::oneshot;
 use tokio::time::sleep;
 use tokio_util::task::AbortOnDropHandle;
 use tracing::Instrument as _;
 use vmspec::MachineId;
 use vmspec::error::{Error, Kind, Result};
 
-use super::qga::Qga;
 use super::{Agents, Machine, facts};
 use crate::files::{io_failed, remove};
 
@@ -46,38 +46,18 @@ pub fn frozen_file(dir: &Path, id: MachineId) -> PathBuf {
 }
 
 impl Agents {
-    /// Freezes a guest's file systems, for no longer than this.
+    /// Freezes a guest's file systems, for no longer than this. A caller that leaves before it hears that they are frozen leaves them thawed.
     ///
     /// # Errors
     /// When they are frozen already, or QEMU's agent does not answer, not in time, or refuses: then they are thawed.
     pub async fn freeze(&self, id: MachineId, limit: Duration) -> Result<()> {
-        let machine = self.machine(id);
-        let _turn = machine.freezing.lock().await;
-        let status: String = self.asked(id, STATUS).await?;
-        if status == "frozen" {
-            return Err(Error::new(Kind::State, "the guest's file systems are frozen already"));
-        }
-        let limit = limit.min(MAX_FROZEN);
-        let (file, end) = (frozen_file(&self.dir, id), SystemTime::now() + limit);
-        let until = end.duration_since(UNIX_EPOCH).ok().and_then(|since| u64::try_from(since.as_millis()).ok());
-        let note = Frozen { version: VERSION, until: until.unwrap_or(0) };
-        let noted = off_reactor({
-            let file = file.clone();
-            // The machine does not outlive a power failure either.
-            move || small_file::write_unflushed(&file, &note)
-        });
-        noted.await.map_err(|cause| Error::because(Kind::Internal, "the end of the freeze not noted", cause))?;
-        machine.thaw_after(limit, file.clone(), machine.span());
-        let Err(error) = self.asked::<u64>(id, FREEZE).await else { return Ok(()) };
-        // It may have come to it all the same, and who is told of a failure thaws nothing.
-        match machine.qga.ask::<u64>(THAW).await {
-            Ok(_thawed) => machine.is_thawed(file).await?,
-            Err(cause) => {
-                tracing::warn!(machine = %id, error = %Chain(&cause), "a guest whose freeze failed not thawed; trying again");
-                machine.thaw_after(AGAIN, file, machine.span());
-            }
-        }
-        Err(error)
+        let (machine, file) = (self.machine(id), frozen_file(&self.dir, id));
+        let (caller, heard) = oneshot::channel();
+        // In a task: what was begun is to be undone, too, if nobody waits for its end any more.
+        let freezing = async move { machine.freeze(limit.min(MAX_FROZEN), file, caller).await };
+        tokio::spawn(freezing.instrument(tracing::Span::current()));
+        // Without a word only by a panic, of which the log tells.
+        heard.await.unwrap_or_else(|_| Err(Error::new(Kind::Internal, "the guest's file systems are not frozen")))
     }
 
     /// Thaws a guest's file systems; fine if they are not frozen.
@@ -98,7 +78,7 @@ impl Agents {
         if thawing.is_some() {
             return;
         }
-        let (qga, file) = (machine.qga.clone(), frozen_file(&self.dir, id));
+        let (weak, file) = (Arc::downgrade(&machine), frozen_file(&self.dir, id));
         let task = async move {
             let note = off_reactor({
                 let file = file.clone();
@@ -116,16 +96,66 @@ impl Agents {
                     Duration::ZERO
                 }
             };
-            thaw_in_time(qga, left, file).await;
+            thaw_in_time(weak, left, file).await;
         };
         *thawing = Some(AbortOnDropHandle::new(tokio::spawn(task.instrument(machine.span()))));
     }
 }
 
 impl Machine {
-    /// Has it thawed after this time.
-    fn thaw_after(&self, left: Duration, file: PathBuf, span: tracing::Span) {
-        let task = tokio::spawn(thaw_in_time(self.qga.clone(), left, file).instrument(span));
+    /// Freezes, and tells the caller. Each step has a deadline, but not all of them together.
+    async fn freeze(self: Arc<Self>, limit: Duration, file: PathBuf, caller: oneshot::Sender<Result<()>>) {
+        let _turn = self.freezing.lock().await;
+        let status = self.qga.ask::<String>(STATUS).await;
+        // Who has left wants nothing any more.
+        if caller.is_closed() {
+            return;
+        }
+        let noted = match status {
+            Ok(status) if status == "frozen" => {
+                Err(Error::new(Kind::State, "the guest's file systems are frozen already"))
+            }
+            Ok(_) => note(limit, file.clone()).await,
+            Err(cause) => Err(facts::failed(cause)),
+        };
+        if let Err(error) = noted {
+            let _ = caller.send(Err(error));
+            return;
+        }
+        self.thaw_after(limit, file.clone());
+        match self.qga.ask::<u64>(FREEZE).await {
+            Ok(_frozen) => {
+                if caller.send(Ok(())).is_err() {
+                    tracing::info!("nobody waits for a freeze any more; the guest's file systems are thawed");
+                    self.thaw_now(file).await;
+                }
+            }
+            // It may have come to it all the same, and who is told of a failure thaws nothing.
+            Err(error) => {
+                self.thaw_now(file).await;
+                let _ = caller.send(Err(facts::failed(error)));
+            }
+        }
+    }
+
+    /// Thaws it, or has that tried again. For who holds `freezing`.
+    async fn thaw_now(self: &Arc<Self>, file: PathBuf) {
+        match self.qga.ask::<u64>(THAW).await {
+            Ok(_thawed) => {
+                if let Err(error) = self.is_thawed(file).await {
+                    tracing::warn!(error = %Chain(&error), "a guest whose freeze is not wanted or failed is thawed");
+                }
+            }
+            Err(cause) => {
+                tracing::warn!(error = %Chain(&cause), "a guest whose freeze is not wanted or failed not thawed; trying again");
+                self.thaw_after(AGAIN, file);
+            }
+        }
+    }
+
+    /// Has it thawed after this time. For who holds `freezing`: the task before this one is ended, but not in the middle of its work.
+    fn thaw_after(self: &Arc<Self>, left: Duration, file: PathBuf) {
+        let task = tokio::spawn(thaw_in_time(Arc::downgrade(self), left, file).instrument(self.span()));
         *self.thawing.lock().unwrap_or_else(PoisonError::into_inner) = Some(AbortOnDropHandle::new(task));
     }
 
@@ -135,29 +165,47 @@ impl Machine {
     }
 }
 
-/// Waits for the end of the time, and thaws the guest then, however often that takes. Ends with its machine.
-async fn thaw_in_time(qga: Qga, left: Duration, file: PathBuf) {
+/// Writes down when a freeze ends.
+async fn note(limit: Duration, file: PathBuf) -> Result<()> {
+    let end = SystemTime::now() + limit;
+    let until = end.duration_since(UNIX_EPOCH).ok().and_then(|since| u64::try_from(since.as_millis()).ok());
+    let note = Frozen { version: VERSION, until: until.unwrap_or(0) };
+    // The machine does not outlive a power failure either.
+    let noted = off_reactor(move || small_file::write_unflushed(&file, &note));
+    noted.await.map_err(|cause| Error::because(Kind::Internal, "the end of the freeze not noted", cause))
+}
+
+/// Waits for the end of the time, and thaws the guest then, however often that takes. Ends with its machine, which it does not keep.
+async fn thaw_in_time(machine: Weak<Machine>, left: Duration, file: PathBuf) {
     sleep(left).await;
     let mut was_told = false;
-    while let Err(cause) = qga.ask::<u64>(THAW).await {
+    loop {
+        let Some(machine) = machine.upgrade() else { return };
+        // Until the note is removed: it would be that of the next freeze otherwise.
+        let turn = machine.freezing.lock().await;
+        let Err(cause) = machine.qga.ask::<u64>(THAW).await else {
+            tracing::info!("the time of a freeze was over; the guest's file systems are thawed");
+            if let Err(error) = off_reactor(move || remove(&file)).await {
+                tracing::warn!(%error, "the end of a freeze stays noted");
+            }
+            return;
+        };
         if !was_told {
             tracing::warn!(error = %Chain(&facts::failed(cause)), "the time of a freeze is over, and the guest not thawed; trying again");
             was_told = true;
         }
+        drop(turn);
+        drop(machine);
         sleep(AGAIN).await;
-    }
-    tracing::info!("the time of a freeze was over; the guest's file systems are thawed");
-    if let Err(error) = off_reactor(move || remove(&file)).await {
-        tracing::warn!(%error, "the end of a freeze stays noted");
     }
 }
 
 #[cfg(test)]
 mod tests {
-    use std::sync::Arc;
-
     use serde_json::json;
+    use tokio::io::{AsyncBufReadExt as _, AsyncWriteExt as _, BufReader};
     use tokio::net::UnixListener;
+    use tokio::time::timeout;
 
     use super::super::qemu_socket;
     use super::super::tests::answered;
@@ -229,5 +277,52 @@ mod tests {
         let refused = freezing.await.expect("no panic").expect_err("refused");
         assert!(refused.kind() == Kind::State && Chain(&refused).to_string().contains("no hook"), "{refused:?}");
         assert!(!frozen_file(dir.path(), id).exists());
+    }
+
+    #[tokio::test]
+    async fn a_guest_whose_freeze_nobody_waits_for_any_more_is_thawed_at_once() {
+        let dir = tempfile::tempdir().expect("tempdir");
+        let (agents, id, qemu) = frozen(dir.path());
+        let ours = agents.clone();
+        let freezing = tokio::spawn(async move { ours.freeze(id, MAX_FROZEN).await });
+        answered(&qemu, &[json!({"return": "thawed"})]).await;
+        // It is asked to freeze, and the caller leaves.
+        let (stream, _) = qemu.accept().await.expect("accepts");
+        freezing.abort();
+        assert!(freezing.await.expect_err("it has left").is_cancelled());
+        let mut stream = BufReader::new(stream);
+        let mut sync = Vec::new();
+        stream.read_until(b'\n', &mut sync).await.expect("reads");
+        let sync: serde_json::Value = serde_json::from_slice(&sync[1..]).expect("JSON");
+        let answer = json!({"return": sync["arguments"]["id"]}).to_string();
+        stream.write_all(&[b"\xff", answer.as_bytes(), b"\n"].concat()).await.expect("writes");
+        let mut request = String::new();
+        stream.read_line(&mut request).await.expect("reads");
+        assert!(request.contains(FREEZE), "{request}");
+        stream.write_all(b"{\"return\": 1}\n").await.expect("writes");
+        assert_eq!(executed(&answered(&qemu, &[json!({"return": 1})]).await), [THAW]);
+        drop(agents.machine(id).freezing.lock().await);
+        assert!(!frozen_file(dir.path(), id).exists());
+        assert!(agents.machine(id).thawing.lock().expect("lock").is_none());
+    }
+
+    #[tokio::test]
+    async fn the_end_of_a_freeze_waits_for_who_freezes_and_ends_with_its_machine() {
+        let dir = tempfile::tempdir().expect("tempdir");
+        let (agents, id, qemu) = frozen(dir.path());
+        let machine = agents.machine(id);
+        let turn = machine.freezing.lock().await;
+        machine.thaw_after(Duration::ZERO, frozen_file(dir.path(), id));
+        let asked = timeout(Duration::from_millis(100), qemu.accept()).await;
+        assert!(asked.is_err(), "it is thawed beside another");
+        drop(turn);
+        assert_eq!(executed(&answered(&qemu, &[json!({"return": 1})]).await), [THAW]);
+        let turn = machine.freezing.lock().await;
+        machine.thaw_after(MAX_FROZEN, frozen_file(dir.path(), id));
+        drop(turn);
+        agents.forget(id);
+        let kept = Arc::downgrade(&machine);
+        drop(machine);
+        assert!(kept.upgrade().is_none(), "it is kept by who waits for its end");
     }
 }

@@ -206,3 +206,19 @@ async fn there_are_only_so_many_connections() {
     drop(one);
     assert_eq!(soon(more.read_u8()).await.expect("an answer"), b'H');
 }
+
+#[tokio::test]
+async fn connections_of_strangers_make_room() {
+    let mut served = served().await;
+    let (_page, _machine) = served.joined("/screen").await;
+    let mut idle = Vec::new();
+    for _ in 0..MAX_CONNECTIONS {
+        idle.push(TcpStream::connect(served.address).await.expect("the kernel takes it"));
+    }
+    let (mut page, mut machine) = served.joined("/console").await;
+    let oldest = timeout(HEAD_DEADLINE / 2, idle[0].read(&mut [0])).await.expect("it has made room");
+    assert!(matches!(oldest, Ok(0) | Err(_)), "{oldest:?}");
+    machine.write_all(b"login:").await.expect("written");
+    assert_eq!(next(&mut page, 2).await, b"login:");
+    assert!(idle[MAX_CONNECTIONS - 1].try_read(&mut [0]).is_err(), "the newest is ended");
+}
