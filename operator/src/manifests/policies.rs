@@ -3,6 +3,7 @@
 //! An object is refused with all that is wrong with it in one answer. None stands in the way of who only wants to get rid of an object,
 //! or to write its status.
 
+mod commands;
 mod reporter;
 mod rules;
 mod secrets;
@@ -50,8 +51,8 @@ pub(super) fn of_operator(settings: &Settings) -> [Value; 2] {
 }
 
 /// Those of what the server of subresources may do.
-pub(super) fn of_subresources(settings: &Settings) -> [Value; 2] {
-    secrets::of_subresources(settings)
+pub(super) fn of_subresources(settings: &Settings) -> Vec<Value> {
+    [secrets::of_subresources(settings), commands::of_subresources(settings)].concat()
 }
 
 /// Those of what nodes may tell of VMs.

@@ -51,7 +51,8 @@ fn roles(settings: &Settings) -> Vec<Value> {
         rule(settings.group.name(), &[MACHINES], &["get", "patch"]),
         rule(settings.group.name(), &[INSTANCES], &["get"]),
         rule("", &["pods"], &["get"]),
-        // WebSocket comes by GET, which newer API servers take for `create` as well.
+        // WebSocket comes by GET, which newer API servers take for `create` as well. The policy `virtlet-subresources-commands` says what
+        // is run and attached to.
         rule("", &["pods/attach", "pods/exec", "pods/portforward"], &["create", "get"]),
         rule("authorization.k8s.io", &["subjectaccessreviews"], &["create"]),
         named(

@@ -4,16 +4,16 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use http_body_util::{BodyExt as _, Full, LengthLimitError, Limited};
-use hyper::body::{Bytes, Incoming};
+use hyper::body::{Body as _, Bytes, Incoming};
 use hyper::header::{
     CONNECTION, CONTENT_TYPE, HeaderMap, HeaderName, HeaderValue, SEC_WEBSOCKET_ACCEPT, SEC_WEBSOCKET_KEY,
     SEC_WEBSOCKET_PROTOCOL, SEC_WEBSOCKET_VERSION, UPGRADE,
 };
 use hyper::{Request, Response, StatusCode};
 use hyper_util::rt::TokioIo;
-use serde_json::{Map, Value, json};
+use serde_json::{Value, json};
 use streaming::websocket::{VERSION, accept};
-use tokio::sync::{OwnedSemaphorePermit, Semaphore, watch};
+use tokio::sync::watch;
 use tokio::time::timeout;
 use tracing::{debug, info};
 
@@ -24,9 +24,10 @@ use super::front_proxy::{FrontProxy, User};
 use super::instance::{Clients, find};
 use super::pod::Stream;
 use super::refusal::Refusal;
+use super::room::{Room, Session, Sessions, held};
 use super::route::{Route, route};
 use super::session::{End, join};
-use super::{Answer, MAX_SESSIONS, discovery, power};
+use super::{Answer, Slots, discovery, power};
 use crate::cluster::api_of;
 use crate::group::Group;
 use crate::verbs::{Does, EXPAND, MACHINES, Verb, group};
@@ -47,7 +48,11 @@ pub(super) struct Server {
     pub(super) release: String,
     pub(super) clients: Clients,
     pub(super) figures: Arc<Figures>,
-    pub(super) sessions: Arc<Semaphore>,
+    pub(super) slots: Slots,
+    pub(super) sessions: Arc<Sessions>,
+    /// For bodies that are long, and for what nodes say: clients may be slow to send the one and to take the other.
+    pub(super) bodies: Room,
+    pub(super) said: Room,
     /// Nobody holds its other end once the server ends.
     pub(super) stopped: watch::Receiver<()>,
 }
@@ -121,9 +126,16 @@ impl Server {
             }
             Route::Expand { namespace } => {
                 self.check(&user, "update", EXPAND, "", (namespace, "")).await?;
+                let is_short = request.body().size_hint().upper().is_some_and(|most| most <= MAX_OPTIONS as u64);
+                let room = if is_short { None } else { Some(self.bodies.take().await?) };
                 // There are no instance types: a VM is as it is.
-                let vm: Map<String, Value> = asked::json(&body(request, MAX_VM).await?)?;
-                said(&vm.into())
+                let vm = body(request, MAX_VM).await?;
+                asked::check_object(&vm)?;
+                let vm = match room {
+                    Some(room) => held(vm.into(), room),
+                    None => vm,
+                };
+                Ok(typed("application/json", vm))
             }
             Route::Verb { verb, namespace, name, port } => {
                 self.check(&user, verb.right(), verb.of, verb.name, (namespace, name)).await?;
@@ -156,7 +168,8 @@ impl Server {
         let Of { verb, namespace, name } = of;
         let at = (namespace, name);
         let query = request.uri().query().map(str::to_owned);
-        let running = || find(&self.clients, self.group, at, verb.of == MACHINES, user);
+        let is_awaited = matches!(verb.does, Does::Console | Does::Vnc);
+        let running = || find(&self.clients, self.group, at, (verb.of == MACHINES, is_awaited), user);
         match verb.does {
             Does::Power(power) => {
                 let options = Options::read(&body(request, MAX_OPTIONS).await?)?;
@@ -179,31 +192,29 @@ impl Server {
                 info!(verb = verb.name, namespace, name, user = user.name, "done by the node");
                 Ok(accepted())
             }
-            Does::Tell(tell) => Ok(typed("application/json", running().await?.tell(tell).await?.to_string())),
+            Does::Tell(tell) => {
+                let (running, room) = (running().await?, self.said.take().await?);
+                let told = running.tell(tell).await?.to_string();
+                Ok(typed("application/json", held(told.into(), room)))
+            }
             Does::Screenshot => {
                 let moves = is_set(query.as_deref(), "moveCursor");
-                Ok(typed("image/png", running().await?.screenshot(moves).await?))
+                let (running, room) = (running().await?, self.said.take().await?);
+                Ok(typed("image/png", held(running.screenshot(moves).await?, room)))
             }
             Does::Console | Does::Vnc | Does::PortForward => {
                 let switch = switch(request.headers())?;
-                let permit = self.permit()?;
+                let session = self.sessions.begin(namespace)?;
                 let running = running().await?;
                 let (stream, first) = match (verb.does, port) {
                     (Does::Vnc, _) => running.vnc(!is_set(query.as_deref(), "preserveSession")).await?,
                     (_, Some(port)) => (running.port(port).await?, Bytes::new()),
                     (_, None) => (running.console().await?, Bytes::new()),
                 };
-                self.begin(&mut request, of, user, (stream, first), permit);
+                self.begin(&mut request, of, user, (stream, first), session);
                 Ok(switch)
             }
         }
-    }
-
-    fn permit(&self) -> Result<OwnedSemaphorePermit, Refusal> {
-        Arc::clone(&self.sessions).try_acquire_owned().map_err(|_| {
-            let text = format!("this replica of the server has {MAX_SESSIONS} streams; end some, or try again");
-            Refusal::new(StatusCode::TOO_MANY_REQUESTS, text)
-        })
     }
 
     /// Goes on with a stream once the client has been answered.
@@ -213,7 +224,7 @@ impl Server {
         Of { verb, namespace, name }: Of<'_>,
         user: &User,
         (stream, first): (Stream, Bytes),
-        permit: OwnedSemaphorePermit,
+        session: Session,
     ) {
         let upgrade = hyper::upgrade::on(request);
         let (stopped, counted) = (self.stopped.clone(), self.figures.session(verb.name));
@@ -232,7 +243,7 @@ impl Server {
                 Ok(Err(error)) => debug!(error = %common::Chain(&error), "a client leaves before its stream begins"),
                 Err(_) => debug!("a client does not take its stream"),
             }
-            drop((permit, counted));
+            drop((session, counted));
         });
     }
 }

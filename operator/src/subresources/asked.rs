@@ -1,10 +1,11 @@
 //! What clients say in bodies and queries of requests. Pure; all of it is anybody's text.
 
+use std::fmt;
 use std::time::Duration;
 
 use hyper::StatusCode;
-use serde::Deserialize;
-use serde::de::DeserializeOwned;
+use serde::de::{DeserializeOwned, IgnoredAny, MapAccess, Visitor};
+use serde::{Deserialize, Deserializer};
 
 use super::refusal::Refusal;
 use crate::verbs::Power;
@@ -73,6 +74,35 @@ pub(super) fn json<T: DeserializeOwned>(body: &[u8]) -> Result<T, Refusal> {
     serde_json::from_slice(body).map_err(|error| wrong(&format!("the body is not what it is to be: {error}")))
 }
 
+/// An object of JSON, of which nothing is kept.
+struct Any;
+
+/// Sees that a body is an object of JSON. Nothing is made of it, as a value takes many times the memory of its text.
+pub(super) fn check_object(body: &[u8]) -> Result<(), Refusal> {
+    // What is skipped is not looked at otherwise.
+    let text = std::str::from_utf8(body).map_err(|_| wrong("the body is no UTF-8"))?;
+    json::<Any>(text.as_bytes()).map(drop)
+}
+
+impl<'de> Deserialize<'de> for Any {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        deserializer.deserialize_map(Self)
+    }
+}
+
+impl<'de> Visitor<'de> for Any {
+    type Value = Self;
+
+    fn expecting(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter.write_str("an object")
+    }
+
+    fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Self, A::Error> {
+        while map.next_entry::<IgnoredAny, IgnoredAny>()?.is_some() {}
+        Ok(self)
+    }
+}
+
 /// Whether a query has this key with a value that says yes.
 pub(super) fn is_set(query: Option<&str>, key: &str) -> bool {
     let mut pairs = query.unwrap_or_default().split('&');
@@ -130,6 +160,18 @@ mod tests {
         }
         assert!(read("{\"dryRun\":[\"Some\"]}").is_dry().is_err());
         assert!(Options::read(b"[").is_err() && Options::read(b"{\"paused\":7}").is_err());
+    }
+
+    #[test]
+    fn an_object_is_one_however_deep_it_is() {
+        let deep = format!("{{\"a\": {}{}}}", "[".repeat(1 << 20), "]".repeat(1 << 20));
+        for object in ["{}", " {\"a\": {\"b\": [1, \"c\"]}, \"é\": null} ", &deep] {
+            assert_eq!(check_object(object.as_bytes()), Ok(()));
+        }
+        let others: [&[u8]; 7] = [b"", b"[]", b"7", b"{", b"{} {}", b"{\"a\": x}", b"{\"a\": \"\xff\"}"];
+        for other in others {
+            assert_eq!(check_object(other).map_err(|refusal| refusal.code), Err(StatusCode::BAD_REQUEST));
+        }
     }
 
     #[test]

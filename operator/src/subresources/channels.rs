@@ -120,7 +120,7 @@ impl<S: AsyncRead + AsyncWrite> Channels<S> {
 
     /// Says that we leave.
     pub(super) async fn leave(&mut self) {
-        let _ = self.to.0.put(CLOSE, &[&NORMAL.to_be_bytes()]).await;
+        let _ = self.to.0.put(&self.line, CLOSE, &[&NORMAL.to_be_bytes()]).await;
         let _ = self.to.0.shut().await;
     }
 }
@@ -175,9 +175,9 @@ impl<R: AsyncRead + Unpin> FromPod<R> {
 
 impl<W: AsyncWrite + Unpin> ToPod<W> {
     /// Sends what a client says.
-    pub(super) async fn send(&mut self, bytes: &[u8]) -> Result<(), Lost> {
+    pub(super) async fn send(&mut self, line: &Line, bytes: &[u8]) -> Result<(), Lost> {
         // A command's stdin and a port's data are of the same number.
-        self.0.send(&[&[STDIN], bytes]).await
+        self.0.send(line, &[&[STDIN], bytes]).await
     }
 
     /// Sends what the line wants to have sent.

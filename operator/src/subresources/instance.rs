@@ -9,7 +9,7 @@ use tokio::time::timeout;
 
 use super::asked::Options;
 use super::front_proxy::User;
-use super::pod::{Ask, Pod, Stream};
+use super::pod::{Ask, Pod, Stream, not_running};
 use super::refusal::Refusal;
 use crate::group::Group;
 use crate::objects::{InstanceKind, Kind as _, Meta as _, Vm, VmPod, Vmi};
@@ -18,8 +18,10 @@ use crate::vmi::pod_name;
 
 /// All calls until the pod is known.
 const CALLS: Duration = Duration::from_secs(20);
-/// Longest answer of a node, and longest picture.
-const MAX_ANSWER: usize = 4 << 20;
+/// Longest word of a node that it has done something, longest answer, of which a value is made that takes many times as much, and longest
+/// picture.
+const MAX_DONE: usize = 64 << 10;
+const MAX_ANSWER: usize = 1 << 20;
 const MAX_PICTURE: usize = 8 << 20;
 /// Longest name of a user that nodes log.
 const MAX_USER: usize = 256;
@@ -38,35 +40,37 @@ pub(super) struct Running<'a> {
     user: &'a str,
 }
 
-/// Finds an instance that runs; that of a VM, if it is asked for by that.
+/// Finds an instance that runs; that of a VM, if it is asked for by that. One that is awaited is asked for again until it runs.
 pub(super) async fn find<'a>(
     clients: &'a Clients,
     group: Group,
     (namespace, name): (&'a str, &'a str),
-    of_machine: bool,
+    (of_machine, is_awaited): (bool, bool),
     user: &'a User,
 ) -> Result<Running<'a>, Refusal> {
     let work = async {
         let vmis: Api<Vmi> = Api::namespaced_with(clients.calls.clone(), namespace, &group);
-        let conflict = |why: String| Refusal::conflict(InstanceKind::NAME, group, name, why);
+        let of = (InstanceKind::NAME, group.name(), name);
+        let not_running = |is_awaited, why: &str| not_running(is_awaited, of, why);
         let vmi = if of_machine {
             let vms: Api<Vm> = Api::namespaced_with(clients.calls.clone(), namespace, &group);
             let vm = vms.get(name).await.map_err(|error| Refusal::of_call("read the VM", &error))?;
             let vmi = vmis.get_opt(name).await.map_err(|error| Refusal::of_call("read its instance", &error))?;
             let own = vmi.filter(|vmi| vmi.is_of(vm.uid()));
-            own.ok_or_else(|| conflict("VMI is not running: the VM has no instance".to_owned()))?
+            own.ok_or_else(|| not_running(is_awaited, "the VM has no instance"))?
         } else {
             vmis.get(name).await.map_err(|error| Refusal::of_call("read the instance", &error))?
         };
         if vmi.status.phase() != "Running" {
-            return Err(conflict(format!("VMI is not running: it is {}", vmi.status.phase())));
+            // Of one that has ended there is nothing to wait for.
+            let is_awaited = is_awaited && !vmi.status.is_final();
+            return Err(not_running(is_awaited, &format!("it is {}", vmi.status.phase())));
         }
         let pods: Api<VmPod> = Api::namespaced(clients.calls.clone(), namespace);
         let pod = pods.get_opt(&pod_name(&vmi)).await.map_err(|error| Refusal::of_call("read its pod", &error))?;
         let pod = pod.filter(|pod| pod.is_of(vmi.uid()) && !pod.is_over());
-        let pod = pod.ok_or_else(|| conflict("VMI is not running: its pod is gone".to_owned()))?;
-        let of = (InstanceKind::NAME, group.name(), name);
-        let pod = Pod { client: &clients.streams, namespace, name: pod.name().to_owned(), of };
+        let pod = pod.ok_or_else(|| not_running(is_awaited, "its pod is gone"))?;
+        let pod = Pod { client: &clients.streams, namespace, name: pod.name().to_owned(), of, is_awaited };
         Ok(Running { spec: vmi.spec.value(), pod, user: &user.name })
     };
     timeout(CALLS, work).await.unwrap_or_else(|_| Err(Refusal::late("the API server", CALLS.as_secs())))
@@ -80,12 +84,12 @@ impl Running<'_> {
             Act::Pause if self.is_probed() => {
                 let text =
                     "it has a liveness probe, which would fail while it is paused; guestAgentPing alone would do";
-                return Err(Refusal::conflict(self.pod.of.0, self.pod.of.1, self.pod.of.2, text));
+                return Err(self.pod.conflict(text));
             }
             Act::Freeze => words.extend(options.thaws_after()?.map(|seconds| format!("--timeout={seconds}"))),
             _ => {}
         }
-        if options.is_dry()? { Ok(()) } else { self.pod.run(&words, MAX_ANSWER).await.map(drop) }
+        if options.is_dry()? { Ok(()) } else { self.pod.run(&words, MAX_DONE).await.map(drop) }
     }
 
     /// What the node knows of it, as an object of KubeVirt's.
@@ -111,7 +115,7 @@ impl Running<'_> {
     pub(super) async fn console(&self) -> Result<Stream, Refusal> {
         if self.spec.pointer("/domain/devices/autoattachSerialConsole") == Some(&json!(false)) {
             let text = "the VM has no serial console: its autoattachSerialConsole is false";
-            return Err(Refusal::new(StatusCode::BAD_REQUEST, text));
+            return Err(self.pod.conflict(text));
         }
         self.pod.open(&Ask::Attach).await
     }

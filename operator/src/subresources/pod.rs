@@ -43,6 +43,8 @@ pub(super) struct Pod<'a> {
     pub(super) name: String,
     /// Of a refusal: the instance's kind, group and name.
     pub(super) of: (&'static str, &'a str, &'a str),
+    /// Whether clients ask again while it does not run: see [`not_running`].
+    pub(super) is_awaited: bool,
 }
 
 /// What is asked of a pod.
@@ -95,7 +97,7 @@ impl Pod<'_> {
     pub(super) async fn first(&self, stream: &mut Stream) -> Result<hyper::body::Bytes, Refusal> {
         match timeout(OPEN, stream.next()).await {
             Ok(Ok(Part::Data(bytes))) => Ok(bytes),
-            Ok(Ok(Part::End(Ok(())))) => Err(self.conflict("it has ended")),
+            Ok(Ok(Part::End(Ok(())))) => Err(self.not_running("it has ended")),
             Ok(Ok(Part::End(Err(failure)))) => Err(self.failed(failure)),
             Ok(Err(lost)) => Err(self.lost(&lost)),
             Err(_) => Err(Refusal::late("the node of the VM", OPEN.as_secs())),
@@ -160,7 +162,7 @@ impl Pod<'_> {
         };
         match code.as_u16() {
             // The pod or its container is gone or not there yet.
-            400 | 404 | 409 => self.conflict(format!("VMI is not running: {text}")),
+            400 | 404 | 409 => self.not_running(text),
             429 => Refusal::new(code, text),
             401 | 403 => Refusal::new(
                 StatusCode::INTERNAL_SERVER_ERROR,
@@ -174,7 +176,9 @@ impl Pod<'_> {
     pub(super) fn failed(&self, Failure { exit, text }: Failure) -> Refusal {
         let code = match exit {
             Some(69) => return self.conflict(text),
-            Some(66) => return self.conflict(format!("VMI is not running: {text}")),
+            // The node does not know it.
+            Some(66) if self.is_awaited => return self.not_running(text),
+            Some(66) => StatusCode::NOT_FOUND,
             Some(64) => StatusCode::BAD_REQUEST,
             Some(75) => StatusCode::SERVICE_UNAVAILABLE,
             Some(77) => StatusCode::FORBIDDEN,
@@ -188,10 +192,24 @@ impl Pod<'_> {
         Refusal::new(StatusCode::SERVICE_UNAVAILABLE, text)
     }
 
-    fn conflict(&self, why: impl std::fmt::Display) -> Refusal {
+    pub(super) fn conflict(&self, why: impl std::fmt::Display) -> Refusal {
         let (kind, group, name) = self.of;
         Refusal::conflict(kind, group, name, why)
     }
+
+    fn not_running(&self, why: impl std::fmt::Display) -> Refusal {
+        not_running(self.is_awaited, self.of, why)
+    }
+}
+
+/// An instance does not run, or not yet. `virtctl console` and `virtctl vnc` ask again each second of 400 alone, and end at all else.
+pub(super) fn not_running(
+    is_awaited: bool,
+    (kind, group, name): (&str, &str, &str),
+    why: impl std::fmt::Display,
+) -> Refusal {
+    let why = format!("VMI is not running: {why}");
+    if is_awaited { Refusal::new(StatusCode::BAD_REQUEST, why) } else { Refusal::conflict(kind, group, name, why) }
 }
 
 /// Whether the other side has understood.
@@ -213,6 +231,7 @@ mod tests {
             namespace: "default",
             name: "db-1".to_owned(),
             of: ("VirtualMachineInstance", "kubevirt.io", "db"),
+            is_awaited: false,
         }
     }
 
@@ -247,7 +266,7 @@ mod tests {
         let pod = pod(&client);
         for (exit, code) in [
             (Some(64), 400),
-            (Some(66), 409),
+            (Some(66), 404),
             (Some(69), 409),
             (Some(70), 500),
             (Some(75), 503),
@@ -264,5 +283,12 @@ mod tests {
             let refusal = pod.refused(response).await;
             assert!(refusal.code == code && refusal.message.contains("container not found"), "{refusal:?}");
         }
+        // Of what is asked for again until it runs.
+        let pod = Pod { is_awaited: true, ..pod };
+        for (exit, code) in [(66, 400), (69, 409)] {
+            assert_eq!(pod.failed(Failure { exit: Some(exit), text: "no".to_owned() }).code, code);
+        }
+        let response = Response::builder().status(404).body(Body::empty()).expect("a response");
+        assert_eq!(pod.refused(response).await.code, 400);
     }
 }

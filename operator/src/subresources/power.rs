@@ -54,7 +54,7 @@ pub(super) async fn ask(
                 Ok(_) => return Ok(()),
                 // What it was answered by may not be so any more.
                 Err(error) if is_stale(&error) => {}
-                Err(error) => return Err(Refusal::of_call("ask for it", &error)),
+                Err(error) => return Err(Refusal::of_write("ask for it", &error)),
             }
         }
         Err(Refusal::new(StatusCode::CONFLICT, "the VM is written all the time; try again"))

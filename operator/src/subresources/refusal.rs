@@ -57,6 +57,16 @@ impl Refusal {
         }
     }
 
+    /// A write that a client asked for failed: as [`Self::of_call`], but what an admission says against it is for the client, too.
+    pub(super) fn of_write(what: &str, error: &kube::Error) -> Self {
+        match error {
+            kube::Error::Api(status) if matches!(status.code, 400 | 403) && !is_of_rights(&status.message) => {
+                Self::new(StatusCode::from_u16(status.code).unwrap_or_default(), status.message.clone())
+            }
+            _ => Self::of_call(what, error),
+        }
+    }
+
     /// What Kubernetes calls it.
     fn reason(&self) -> &'static str {
         match self.code.as_u16() {
@@ -89,12 +99,30 @@ impl Refusal {
     }
 }
 
+/// Whether the API server says that our own account may not, as it says it of everybody who may not.
+fn is_of_rights(text: &str) -> bool {
+    text.contains(" is forbidden: User \"") && text.contains("\" cannot ") && text.contains(" resource \"")
+}
+
 #[cfg(test)]
 mod tests {
     use http_body_util::BodyExt as _;
     use serde_json::Value;
 
     use super::*;
+
+    #[test]
+    fn what_an_admission_says_is_for_the_client_and_what_we_may_not_is_not() {
+        let told = |code, message: &str| {
+            let status = kube::core::Status { code, message: message.to_owned(), ..kube::core::Status::default() };
+            Refusal::of_write("ask for it", &kube::Error::Api(status.boxed())).code.as_u16()
+        };
+        let denied = "virtualmachines.kubevirt.io \"db\" is forbidden: ValidatingAdmissionPolicy 'x' with binding 'x' denied request: no starts at night";
+        let rights = "virtualmachines.kubevirt.io \"db\" is forbidden: User \"system:serviceaccount:virtlet-system:virtlet-subresources\" cannot patch resource \"virtualmachines\" in API group \"kubevirt.io\" in the namespace \"default\"";
+        let hook = "admission webhook \"x\" denied the request: no";
+        assert_eq!([told(403, denied), told(403, hook), told(400, hook), told(422, hook)], [403, 403, 400, 422]);
+        assert_eq!([told(403, rights), told(401, "Unauthorized"), told(500, "x")], [500, 500, 500]);
+    }
 
     #[tokio::test]
     async fn it_is_a_status_whatever_is_in_its_text() {

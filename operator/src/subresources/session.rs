@@ -1,7 +1,9 @@
 //! A client's stream joined to one of a pod: bytes cross both ways until one side leaves. One message is in memory in each direction: who
 //! reads slowly is waited for, and so is the other side.
 //!
-//! Both sides are asked each half minute whether they are still there, as a peer that is gone without a word is otherwise never noticed.
+//! Both sides are asked each half minute whether they are still there. The pod's has to answer, as a node that is gone without a word is
+//! otherwise never noticed. The client's need not: some do not read before a viewer comes (`virtctl vnc --proxy-only`), and others may be
+//! slow; the API server, which is our peer on that side, is watched by TCP.
 
 use std::time::Duration;
 
@@ -16,7 +18,7 @@ use super::socket::{Line, Lost, Reader, Role, Writer, split};
 
 /// Between two questions whether a peer is there.
 const ASK: Duration = Duration::from_secs(30);
-/// A peer of which nothing comes for so long, not even an answer, is gone.
+/// A pod's side of which nothing comes for so long after it was asked, not even an answer, is gone.
 const SILENT: Duration = Duration::from_secs(100);
 /// A client that is told of the end has so long to take it.
 const FAREWELL: Duration = Duration::from_secs(5);
@@ -42,8 +44,8 @@ pub(super) enum End {
     ClientLost(Lost),
     /// It was on the pod's.
     PodLost(Lost),
-    /// A side is gone without a word.
-    Silent(&'static str),
+    /// The pod's side is gone without a word.
+    Silent,
 }
 
 /// Joins both until one leaves, and tells the client how it ended. `first` is what the pod's side has said already; once nobody holds the
@@ -59,14 +61,14 @@ where
     let end = tokio::select! {
         end = to_guest(&mut from_client, &line, to_pod, pod_line) => end,
         end = from_guest(from_pod, pod_line, &mut to_client, &line, first) => end,
-        silent = watch_over([("client", &line), ("pod", pod_line)]) => End::Silent(silent),
+        () = watch_over(&line, pod_line) => End::Silent,
         () = gone(stopped) => End::Stopped,
     };
     // A client that does not listen is not waited for; the pod's side is cut when it is dropped.
     let farewell = async {
         let (code, text) = end.farewell();
         let text = cut(text, MAX_CONTROL_LEN - 2);
-        let _ = to_client.put(CLOSE, &[&code.to_be_bytes(), text.as_bytes()]).await;
+        let _ = to_client.put(&line, CLOSE, &[&code.to_be_bytes(), text.as_bytes()]).await;
         let _ = to_client.shut().await;
     };
     let _ = timeout(FAREWELL, farewell).await;
@@ -91,7 +93,7 @@ where
         match piece {
             Ok(Some(Piece::Message { bytes, .. })) if bytes.is_empty() => {}
             Ok(Some(Piece::Message { bytes, .. })) => {
-                if let Err(lost) = to.send(&bytes).await {
+                if let Err(lost) = to.send(pod, &bytes).await {
                     return End::PodLost(lost);
                 }
             }
@@ -109,7 +111,7 @@ where
     W: AsyncWrite + Unpin,
 {
     if !first.is_empty()
-        && let Err(lost) = to.send(&[&first]).await
+        && let Err(lost) = to.send(line, &[&first]).await
     {
         return End::ClientLost(lost);
     }
@@ -124,7 +126,7 @@ where
         };
         match part {
             Ok(Part::Data(bytes)) => {
-                if let Err(lost) = to.send(&[&bytes]).await {
+                if let Err(lost) = to.send(line, &[&bytes]).await {
                     return End::ClientLost(lost);
                 }
             }
@@ -135,21 +137,22 @@ where
     }
 }
 
-/// Which side is gone without a word.
-async fn watch_over(lines: [(&'static str, &Line); 2]) -> &'static str {
+/// Returns when the pod's side is gone without a word.
+async fn watch_over(client: &Line, pod: &Line) {
     let mut ticks = interval_at(Instant::now() + ASK, ASK);
     loop {
         ticks.tick().await;
-        for (side, line) in lines {
-            if line.silent_since().is_some_and(|since| since.elapsed() > SILENT) {
-                return side;
-            }
-            line.ask();
+        if pod.silent_since().is_some_and(|since| since.elapsed() > SILENT) {
+            return;
         }
+        pod.ask();
+        // So that nothing between us and the client takes the stream for forgotten.
+        client.ask();
     }
 }
 
-async fn gone(mut stopped: watch::Receiver<()>) {
+/// Returns once the server ends.
+pub(super) async fn gone(mut stopped: watch::Receiver<()>) {
     while stopped.changed().await.is_ok() {}
 }
 
@@ -161,8 +164,8 @@ impl End {
             Self::Failed(why) => (FAILED, why),
             Self::Stopped => (GOING_AWAY, "this replica of the server ends; connect again"),
             Self::ClientLost(Lost::Message(_)) => (PROTOCOL, "not WebSocket"),
-            Self::ClientLost(_) | Self::Silent("client") => (GOING_AWAY, ""),
-            Self::PodLost(_) | Self::Silent(_) => (FAILED, "the connection to the VM is lost"),
+            Self::ClientLost(_) => (GOING_AWAY, ""),
+            Self::PodLost(_) | Self::Silent => (FAILED, "the connection to the VM is lost"),
         }
     }
 }

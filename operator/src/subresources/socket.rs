@@ -1,7 +1,10 @@
 //! One end of a WebSocket: bytes to messages and back, with no more of either in memory than one read brings.
 
+use std::future::poll_fn;
 use std::io;
+use std::pin::pin;
 use std::sync::{Mutex, PoisonError};
+use std::task::Poll;
 use std::time::Duration;
 
 use bytes::BytesMut;
@@ -64,12 +67,19 @@ pub(super) struct Line {
 
 #[derive(Debug)]
 struct State {
-    heard: Instant,
+    /// When it was asked first that has not been heard since; or, if that is later, since when it can listen and be heard again.
+    asked: Option<Instant>,
     /// Whether somebody reads. Who is not read from is not silent.
     is_read: bool,
+    /// Whether somebody waits for the peer to take something: it has not come to the question yet.
+    is_stuck: bool,
     ping: bool,
     pong: Option<Bytes>,
 }
+
+/// As long as it is there, a peer takes nothing.
+#[derive(Debug)]
+struct Stuck<'a>(&'a Line);
 
 /// Both halves.
 pub(super) fn split<S: AsyncRead + AsyncWrite>(
@@ -101,7 +111,7 @@ impl<R: AsyncRead + Unpin> Reader<R> {
                     if self.io.read_buf(&mut self.buffer).await? == 0 {
                         return Ok(None);
                     }
-                    line.with(|state| state.heard = Instant::now());
+                    line.with(|state| state.asked = None);
                 }
             }
         }
@@ -110,12 +120,12 @@ impl<R: AsyncRead + Unpin> Reader<R> {
 
 impl<W: AsyncWrite + Unpin> Writer<W> {
     /// Sends a message of bytes in these parts, and returns when the kernel has it.
-    pub(super) async fn send(&mut self, parts: &[&[u8]]) -> Result<(), Lost> {
-        self.put(BINARY, parts).await
+    pub(super) async fn send(&mut self, line: &Line, parts: &[&[u8]]) -> Result<(), Lost> {
+        self.put(line, BINARY, parts).await
     }
 
     /// Sends a message of some kind.
-    pub(super) async fn put(&mut self, opcode: u8, parts: &[&[u8]]) -> Result<(), Lost> {
+    pub(super) async fn put(&mut self, line: &Line, opcode: u8, parts: &[&[u8]]) -> Result<(), Lost> {
         if std::mem::replace(&mut self.is_cut, true) {
             return Err(Lost::Cut);
         }
@@ -128,7 +138,15 @@ impl<W: AsyncWrite + Unpin> Writer<W> {
             self.io.write_all(&self.out).await?;
             self.io.flush().await
         };
-        timeout(STALLED, sent).await.map_err(|_| Lost::Stalled)??;
+        let mut sent = pin!(sent);
+        let at_once = poll_fn(|context| Poll::Ready(sent.as_mut().poll(context))).await;
+        match at_once {
+            Poll::Ready(sent) => sent?,
+            Poll::Pending => {
+                let _stuck = line.stuck();
+                timeout(STALLED, sent).await.map_err(|_| Lost::Stalled)??;
+            }
+        }
         self.is_cut = false;
         Ok(())
     }
@@ -137,10 +155,12 @@ impl<W: AsyncWrite + Unpin> Writer<W> {
     pub(super) async fn keep(&mut self, line: &Line) -> Result<(), Lost> {
         let (ping, pong) = line.take();
         if let Some(payload) = pong {
-            self.put(PONG, &[&payload]).await?;
+            self.put(line, PONG, &[&payload]).await?;
         }
         if ping {
-            self.put(PING, &[]).await?;
+            self.put(line, PING, &[]).await?;
+            // Only now: one that was not sent is answered by nobody.
+            line.with(|state| state.asked = state.asked.or_else(|| Some(Instant::now())));
         }
         Ok(())
     }
@@ -153,13 +173,19 @@ impl<W: AsyncWrite + Unpin> Writer<W> {
 
 impl Line {
     pub(super) fn new() -> Self {
-        let state = State { heard: Instant::now(), is_read: true, ping: false, pong: None };
+        let state = State { asked: None, is_read: true, is_stuck: false, ping: false, pong: None };
         Self { state: Mutex::new(state), wanted: Notify::new() }
     }
 
-    /// Since when nothing has come of the peer, though it was waited for.
+    /// Since when nothing has come of the peer, though it was asked and could have answered.
     pub(super) fn silent_since(&self) -> Option<Instant> {
-        self.with(|state| state.is_read.then_some(state.heard))
+        self.with(|state| state.asked.filter(|_| state.is_read && !state.is_stuck))
+    }
+
+    /// Notes that the peer takes nothing, until what this returns is dropped.
+    fn stuck(&self) -> Stuck<'_> {
+        self.with(|state| state.is_stuck = true);
+        Stuck(self)
     }
 
     /// Has the peer asked whether it is there.
@@ -191,8 +217,22 @@ impl Line {
 impl State {
     fn is_read_now(&mut self) {
         if !std::mem::replace(&mut self.is_read, true) {
-            self.heard = Instant::now();
+            self.asks_anew();
         }
+    }
+
+    /// What it was asked may just have come to it, or its answer may have waited for us: it has all of its time from now on.
+    fn asks_anew(&mut self) {
+        self.asked = self.asked.map(|_| Instant::now());
+    }
+}
+
+impl Drop for Stuck<'_> {
+    fn drop(&mut self) {
+        self.0.with(|state| {
+            state.is_stuck = false;
+            state.asks_anew();
+        });
     }
 }
 

@@ -19,6 +19,8 @@ use super::*;
 use crate::certificates::provider;
 
 const HOST: &str = "virtlet-subresources.virtlet-system.svc";
+/// What is awaited comes within this.
+const SOON: Duration = Duration::from_secs(10);
 const AT: &str = "/apis/subresources.kubevirt.io/v1/namespaces/default";
 
 struct Rig {
@@ -74,7 +76,10 @@ async fn rig() -> Rig {
         release: "1.2.3".to_owned(),
         clients: api.clients(),
         figures: Arc::default(),
-        sessions: Arc::new(Semaphore::new(2)),
+        slots: Slots::default(),
+        sessions: Arc::new(Sessions::new(2, 2)),
+        bodies: Room::new(1, "bodies"),
+        said: Room::new(1, "answers"),
         stopped,
     });
     let listener = TcpListener::bind("127.0.0.1:0").await.expect("a port");
@@ -209,6 +214,44 @@ async fn headers_are_believed_of_front_proxies_alone() {
 }
 
 #[tokio::test]
+async fn who_asks_may_be_in_many_groups() {
+    let rig = rig().await;
+    let mut stream = rig.connect(Comes::As("front-proxy-client")).await.expect("a connection");
+    let groups = "x-remote-group: oidc:some-team-of-many\r\n".repeat(500);
+    let head = format!(
+        "PUT {AT}/virtualmachineinstances/db/pause HTTP/1.1\r\nhost: x\r\nx-remote-user: jane\r\n{groups}content-length: 0\r\n\r\n"
+    );
+    stream.write_all(head.as_bytes()).await.expect("asked");
+    let mut answer = Vec::new();
+    let _ = stream.read_to_end(&mut answer).await;
+    assert!(answer.starts_with(b"HTTP/1.1 202 "), "{}", String::from_utf8_lossy(&answer));
+    let review = rig.api.reviews().pop().expect("a review");
+    assert_eq!(review["spec"]["groups"].as_array().map(Vec::len), Some(500));
+}
+
+#[tokio::test]
+async fn strangers_leave_room_for_front_proxies() {
+    let rig = rig().await;
+    let mut all = Vec::new();
+    for _ in 0..MAX_STRANGERS {
+        all.push(rig.connect(Comes::Bare).await.expect("a connection"));
+    }
+    let taken = async {
+        while rig.server.slots.strangers.available_permits() > 0 {
+            tokio::time::sleep(Duration::from_millis(10)).await;
+        }
+    };
+    timeout(SOON, taken).await.expect("all places are taken");
+    let mut more = rig.connect(Comes::Bare).await.expect("a connection");
+    let _ = more.write_all(b"GET /apis HTTP/1.1\r\nhost: x\r\n\r\n").await;
+    let mut answer = Vec::new();
+    let _ = more.read_to_end(&mut answer).await;
+    assert!(answer.is_empty(), "{answer:?}");
+    assert_eq!(rig.jane("GET /apis", "").await.0, 200);
+    drop(all);
+}
+
+#[tokio::test]
 async fn each_request_is_reviewed_for_its_own_subresource() {
     let rig = rig().await;
     rig.api.allow("virtualmachineinstances/vnc");
@@ -321,6 +364,17 @@ async fn what_does_not_run_is_reached_by_nobody() {
     let (code, told) = rig.refused(&format!("PUT {at}/pause"), "").await;
     assert!(code == 409 && told.contains("VMI is not running: it is Scheduling"), "{told}");
     let (_, head) = rig.stream("virtualmachineinstances/db/console", "").await;
+    // It is asked for again until it runs, and no longer once it has ended.
+    assert!(head.starts_with("http/1.1 400 "), "{head}");
+    rig.api.with(|objects| objects.instance["status"]["phase"] = "Failed".into());
+    let (_, head) = rig.stream("virtualmachineinstances/db/vnc", "").await;
+    assert!(head.starts_with("http/1.1 409 "), "{head}");
+    rig.api.with(|objects| {
+        objects.instance["status"]["phase"] = "Running".into();
+        objects.instance["spec"] = json!({"domain": {"devices": {"autoattachSerialConsole": false}}});
+    });
+    rig.api.with(|objects| objects.pod["metadata"]["ownerReferences"][0]["uid"] = "vmi-uid".into());
+    let (_, head) = rig.stream("virtualmachineinstances/db/console", "").await;
     assert!(head.starts_with("http/1.1 409 "), "{head}");
     rig.api.with(|objects| objects.instance["metadata"]["ownerReferences"] = json!([]));
     let (_, head) = rig.stream("virtualmachines/db/portforward/22", "").await;
@@ -352,9 +406,9 @@ async fn streams_carry_bytes() {
     assert!(head.starts_with("http/1.1 429 "), "{head}");
     say(&mut port, CLOSE, b"").await;
     assert!(heard(&mut port, 1).await.is_empty());
-    let _room = rig.server.sessions.acquire().await.expect("room");
     drop(rig.alive);
     assert!(heard(&mut console, 1).await.is_empty());
+    timeout(SOON, rig.server.sessions.ended()).await.expect("no stream is left");
 }
 
 #[tokio::test]
@@ -382,6 +436,9 @@ async fn what_is_no_stream_and_what_there_is_not_are_refused() {
     assert_eq!(rig.ask(Comes::Bare, &format!("PUT {AT}/virtualmachines/db/migrate"), "").await.0, 401);
     let vm = "{\"kind\":\"VirtualMachine\",\"spec\":{}}";
     assert_eq!(rig.jane(&format!("PUT {AT}/expand-vm-spec"), vm).await, (200, vm.to_owned()));
+    let long = format!("{{\"spec\": \"{}\"}}", "x".repeat(1 << 20));
+    assert_eq!(rig.jane(&format!("PUT {AT}/expand-vm-spec"), &long).await, (200, long.clone()));
+    assert_eq!(rig.refused(&format!("PUT {AT}/expand-vm-spec"), "[]").await.0, 400);
     let (code, told) = rig.jane(&format!("GET {AT}/virtualmachines/db/expand-spec"), "").await;
     assert!(code == 200 && told.contains("\"runStrategy\":\"Always\""), "{told}");
     let text = crate::metrics::Facts::text(&*rig.server.figures);
