@@ -153,6 +153,6 @@ mod tests {
         assert!(refused.code == 429 && refused.message.contains("1 pictures on their way"), "{refused:?}");
         assert_eq!(&*last, b"G");
         drop(last);
-        room.take().await.expect("room again");
+        drop(room.take().await.expect("room again"));
     }
 }
