@@ -133,12 +133,18 @@ impl Containers {
             Slots::of(net, passed.devices.len(), &draft.hardware().described)?;
         }
         self.check_seed(&sandbox, &create.config, &annotations, &handler, &draft).await?;
-        if let Some(share) = draft.share().cloned() {
+        let share = draft.share().cloned();
+        let in_volumes: Vec<_> = draft.volume_root().into_iter().chain(draft.of_volumes()).cloned().collect();
+        if share.is_some() || !in_volumes.is_empty() {
             let uses = self.uses.clone();
             let (pod, of) = (sandbox.config.clone(), handler.clone());
             look(move || {
-                share::check_subpaths(&share.mounts, &pod, &of.defaults)?;
-                share::check(&uses.config, &share)
+                volume_disks::check_subpaths(&in_volumes, &pod.uid)?;
+                let of_disks = in_volumes.iter().filter_map(|wanted| wanted.mount());
+                let shared = share.iter().flat_map(|share| share.mounts.iter().cloned());
+                let mounts: Vec<_> = shared.chain(of_disks).collect();
+                share::check_subpaths(&mounts, &pod, &of.defaults)?;
+                share.map_or(Ok(()), |share| share::check(&uses.config, &share))
             })
             .await?;
         }
@@ -194,9 +200,10 @@ impl Containers {
         images.extend(self.uses.images.below(&image_id)?);
         let of_volumes = image_volumes::keep(&self.uses.images, draft.images(), &of_volumes, folder.name()).await?;
         let qemu = self.uses.qemu_user().await?;
-        let place = volume_disks::Place { volumes: &self.uses.volumes, folder: &folder, qemu };
+        let most = handler.defaults.on(&self.uses.config.machine).max_disk;
+        let place = volume_disks::Place { volumes: &self.uses.volumes, folder: &folder, qemu, most };
         let in_volumes = volume_disks::make(draft.of_volumes(), place).await?;
-        let (volume, lower) = volume_disks::make_root(draft.volume_root(), &folder).await?.unzip();
+        let (volume, lower) = volume_disks::make_root(draft.volume_root(), &folder, most).await?.unzip();
         let lower = lower.flatten();
         let root_size = annotations.root_volume_size.unwrap_or(0);
         let persistent = match draft.persistent_root().cloned() {

@@ -2,7 +2,8 @@
 
 use std::future::Future;
 use std::io;
-use std::path::{Path, PathBuf};
+use std::os::unix::fs::MetadataExt as _;
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -13,7 +14,7 @@ use tokio_util::sync::CancellationToken;
 use tracing::Span;
 use vmspec::agent::{disks_of, setup_of};
 use vmspec::error::{Error, Kind, Result};
-use vmspec::plan::VolumeDisk;
+use vmspec::plan::{FileFormat, MachinePlan, VolumeDisk};
 use vmspec::{Applied, ContainerId, Resources};
 
 use super::machine::Room;
@@ -21,7 +22,7 @@ use super::parts::{self, Part};
 use super::start;
 use super::uses::Uses;
 use crate::container::resources::{confinement, resize};
-use crate::disks::{flexvolume, growth};
+use crate::disks::{flexvolume, growth, volume_disks};
 use crate::guest::console::end::{self, CommandEnd};
 use crate::guest::console::follow::Follower;
 use crate::guest::console::tail;
@@ -29,6 +30,11 @@ use crate::guest::share::watch;
 use crate::hypervisor::DomainState;
 use crate::model::{Container, span};
 use crate::store::boot::Boot;
+
+/// How long the volumes of a machine that waits for room may take to say how much they have. Its stop waits meanwhile.
+const ROOM_DEADLINE: Duration = Duration::from_secs(5);
+/// What stat(2) counts, in bytes.
+const BLOCK: u64 = 512;
 
 /// The node, as the task of a container needs it. Each call ends by a deadline of its own.
 pub(super) trait Host: Clone + Send + Sync + 'static {
@@ -166,25 +172,10 @@ impl Host for Arc<Uses> {
     }
 
     async fn room(&self, container: &Container) -> io::Result<Room> {
-        let plan = &container.machine;
-        let mut dirs: Vec<PathBuf> =
-            plan.disks.iter().filter_map(|disk| disk.source.file()).map(|file| file.dir.clone()).collect();
-        let of_volumes = plan.disks.iter().filter_map(|disk| disk.source.volume()).chain(&plan.root.volume);
-        dirs.extend(of_volumes.filter_map(VolumeDisk::written_in).map(Path::to_owned));
-        let is_own = plan.root.persistent.is_none() && plan.root.volume.is_none();
-        dirs.extend(plan.root.overlay.parent().filter(|_| is_own).map(Path::to_owned));
-        off_reactor(move || {
-            let room = |dir: &PathBuf| {
-                let stat = statvfs(dir)?;
-                let unit = stat.fragment_size();
-                Ok(Room { size: stat.blocks() * unit, available: stat.blocks_available() * unit })
-            };
-            // It is not told which of its disks found none.
-            let rooms = dirs.iter().map(room).collect::<io::Result<Vec<Room>>>()?;
-            let least = rooms.into_iter().min_by_key(|room| (room.is_enough(), room.available));
-            least.ok_or_else(|| io::Error::other("none of the machine's disks is a file"))
-        })
-        .await
+        let looked = volume_disks::work_on(&container.machine, ROOM_DEADLINE, |plan| {
+            room_of(&places(plan)).map_err(|cause| Error::because(Kind::Internal, "no file system looked at", cause))
+        });
+        looked.await.map_err(io::Error::other)
     }
 
     fn set_up(&self, container: &Container) {
@@ -311,5 +302,78 @@ impl Host for Arc<Uses> {
 
     fn span(&self, container: &Container) -> Span {
         span::of_container(container, self.store.sandbox(&container.sandbox).as_deref())
+    }
+}
+
+/// Where a machine's guest writes.
+struct Place {
+    dir: PathBuf,
+    /// The raw file there, if it is one.
+    raw: Option<PathBuf>,
+}
+
+impl Place {
+    /// Whether all of the disk has its room already, so that it is no matter what else there is.
+    fn is_allocated(&self) -> bool {
+        let found = self.raw.as_ref().and_then(|raw| raw.symlink_metadata().ok());
+        found.is_some_and(|found| found.blocks().saturating_mul(BLOCK) >= found.len())
+    }
+}
+
+/// Where the guest of a machine writes to files.
+fn places(plan: &MachinePlan) -> Vec<Place> {
+    let written = || plan.disks.iter().filter(|disk| !disk.read_only);
+    let files = written().filter_map(|disk| disk.source.file());
+    let mut places: Vec<Place> = files.map(|file| Place { dir: file.dir.clone(), raw: Some(file.path()) }).collect();
+    let of_volumes = written().filter_map(|disk| disk.source.volume()).chain(&plan.root.volume);
+    places.extend(of_volumes.filter_map(|volume| {
+        let raw = match volume {
+            VolumeDisk::File(file) if file.format == FileFormat::Raw => Some(file.path()),
+            VolumeDisk::File(_) | VolumeDisk::Overlay(_) => None,
+        };
+        Some(Place { dir: volume.written_in()?.to_owned(), raw })
+    }));
+    let is_own = plan.root.persistent.is_none() && plan.root.volume.is_none();
+    let own = plan.root.overlay.parent().filter(|_| is_own);
+    places.extend(own.map(|dir| Place { dir: dir.to_owned(), raw: None }));
+    places
+}
+
+/// The least room of these: it is not told which of a machine's disks found none. Where nothing is missing is left out, unless that is all there is.
+/// Blocks.
+fn room_of(places: &[Place]) -> io::Result<Room> {
+    let (full, open): (Vec<&Place>, Vec<&Place>) = places.iter().partition(|place| place.is_allocated());
+    let room = |place: &&Place| {
+        let stat = statvfs(&place.dir)?;
+        let unit = stat.fragment_size();
+        Ok(Room { size: stat.blocks() * unit, available: stat.blocks_available() * unit })
+    };
+    let asked = if open.is_empty() { full } else { open };
+    let rooms = asked.iter().map(room).collect::<io::Result<Vec<Room>>>()?;
+    let least = rooms.into_iter().min_by_key(|room| (room.is_enough(), room.available));
+    least.ok_or_else(|| io::Error::other("none of the machine's disks is a file"))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs::{self, File};
+
+    use super::*;
+
+    #[test]
+    fn a_disk_with_all_its_room_waits_for_none() {
+        let dir = tempfile::tempdir().expect("tempdir");
+        let [full, holes] = ["full", "holes"].map(|name| dir.path().join(name));
+        fs::write(&full, vec![7; 1 << 20]).expect("written");
+        File::create(&holes).and_then(|file| file.set_len(1 << 20)).expect("made");
+        File::open(&full).and_then(|file| file.sync_all()).expect("on the disk");
+        // A place that is left out is not asked, or this one would fail.
+        let gone = dir.path().join("gone");
+        let left_out = || Place { dir: gone.clone(), raw: Some(full.clone()) };
+        let asked = |raw| Place { dir: dir.path().to_owned(), raw };
+        room_of(&[left_out(), asked(Some(holes))]).expect("asked");
+        room_of(&[asked(None), left_out()]).expect("asked");
+        room_of(&[left_out()]).expect_err("all there is");
+        room_of(&[]).expect_err("none");
     }
 }

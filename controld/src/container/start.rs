@@ -54,7 +54,7 @@ pub(super) async fn machine(
     unwanted: &CancellationToken,
 ) -> Result<Option<Follower>> {
     let root = persistent::ready(&uses.disks, container, unwanted).await?;
-    let root = volume_disks::ready(&container.machine).await?.or(root);
+    let root = until(unwanted, volume_disks::ready(&container.machine)).await?.or(root);
     // Before the turn: others are not to wait for the cluster's API.
     let said = said(uses, container, unwanted).await?;
     let turn = uses.hypervisor.start_turn(unwanted).await?;
@@ -77,8 +77,10 @@ pub(super) async fn machine(
         let files = write_files(uses, container, qemu).await?;
         let share = prepare_share(uses, container).await?;
         prepare_screen(uses, container, qemu).await?;
-        let (disks, hardware) = (container.machine.disks.clone(), container.machine.hardware.clone());
-        let disks = off_reactor(move || now::all(&disks, &hardware)).await?;
+        let looked = volume_disks::work_on(&container.machine, volume_disks::DEADLINE, |plan| {
+            now::all(&plan.disks, &plan.hardware)
+        });
+        let disks = until(unwanted, looked).await?;
         // Says who QEMU is at every start: tapmanager may have lost its state directory since.
         let features = uses.hypervisor.features().await?;
         let iommufd = net.vfio().next().is_some().then_some(features.iommufd);
@@ -127,13 +129,12 @@ pub(super) async fn machine(
             .map_err(|cause| Error::because(Kind::Invalid, "the machine cannot be described to libvirt", cause))?;
         confinement::prepare(uses, container).await?;
         uses.hypervisor.define(xml).await?;
-        let plan = container.machine.clone();
-        let files = off_reactor(move || {
+        let opened = volume_disks::work_on(&container.machine, volume_disks::DEADLINE, |plan| {
             let mut files = emptydir::opened(&plan.disks, &plan.hardware)?;
-            files.extend(volume_disks::opened(&plan)?);
-            Ok::<_, Error>(files)
+            files.extend(volume_disks::opened(plan)?);
+            Ok(files)
         });
-        let files = files.await?;
+        let files = until(unwanted, opened).await?;
         uses.hypervisor.give_files(container.machine.id.uuid(), files).await?;
         let log = libvirt_log(uses, container);
         let paused = container.machine.hardware.described.start_paused;
@@ -164,6 +165,12 @@ pub(super) async fn machine(
             Err(error)
         }
     }
+}
+
+/// Looks at the machine's disks until `unwanted` is cancelled: those in volumes may hang.
+async fn until<T>(unwanted: &CancellationToken, look: impl Future<Output = Result<T>>) -> Result<T> {
+    let stopped = || Error::new(Kind::State, "the machine was stopped while its disks were looked at");
+    unwanted.run_until_cancelled(look).await.unwrap_or_else(|| Err(stopped()))
 }
 
 /// Makes the disks that are of files of the pod's volumes.

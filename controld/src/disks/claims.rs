@@ -6,12 +6,16 @@
 
 use std::collections::HashSet;
 use std::fmt;
+use std::fs;
+use std::os::unix::fs::MetadataExt as _;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use proto::tap::PodId;
 use vmspec::MachineId;
 use vmspec::error::{Error, Kind};
-use vmspec::plan::{Below, BlockDevice, MachinePlan, OverlayDisk, VolumeDisk, VolumeFile};
+use vmspec::plan::{
+    Below, BlockDevice, DeviceNumber, DiskFile, FileId, MachinePlan, OverlayDisk, VolumeDisk, VolumeFile,
+};
 
 use super::volume_name;
 use crate::model::{Container, ContainerState};
@@ -90,6 +94,8 @@ impl InUse {
 enum Store<'a> {
     Device(&'a BlockDevice),
     File(&'a VolumeFile),
+    /// The node's own: in an emptyDir, or of a flexvolume.
+    Local(&'a DiskFile),
 }
 
 impl Store<'_> {
@@ -97,9 +103,19 @@ impl Store<'_> {
         match (self, other) {
             (Self::Device(one), Store::Device(other)) => one.number == other.number,
             (Self::File(one), Store::File(other)) => one.id == other.id,
-            (Self::Device(_), Store::File(_)) | (Self::File(_), Store::Device(_)) => false,
+            (Self::Local(one), Store::Local(other)) => one.dir == other.dir,
+            (Self::File(file), Store::Local(local)) => id_of(local) == Some(file.id),
+            (Self::Local(local), Store::File(file)) => id_of(local) == Some(file.id),
+            (Self::Device(_), Store::File(_) | Store::Local(_))
+            | (Self::File(_) | Self::Local(_), Store::Device(_)) => false,
         }
     }
+}
+
+/// What a file is that a volume's may be by another name. It is on a disk of the node, so this does not hang.
+fn id_of(local: &DiskFile) -> Option<FileId> {
+    let found = fs::symlink_metadata(local.path()).ok()?;
+    Some(FileId { device: DeviceNumber::of(found.dev()), inode: found.ino() })
 }
 
 impl fmt::Display for Store<'_> {
@@ -107,6 +123,7 @@ impl fmt::Display for Store<'_> {
         match self {
             Self::Device(BlockDevice { node, number }) => write!(f, "block device `{}` ({number})", node.display()),
             Self::File(file) => write!(f, "`{}` of volume `{}`", VolumeFile::NAME, volume_name::of(&file.dir)),
+            Self::Local(file) => write!(f, "`{}` of volume `{}`", DiskFile::NAME, volume_name::of(&file.dir)),
         }
     }
 }
@@ -154,7 +171,8 @@ fn stores(plan: &MachinePlan) -> impl Iterator<Item = (Store<'_>, Access)> {
     let disks = plan.disks.iter().filter_map(|disk| {
         let access = |write| if disk.read_only { Access::Read } else { write };
         let device = disk.source.block().map(|device| (Store::Device(device), access(Access::Write)));
-        device.or_else(|| disk.source.volume().map(|volume| of_volume(volume, access(Access::WriteFile))))
+        let local = disk.source.file().map(|file| (Store::Local(file), access(Access::WriteFile)));
+        device.or(local).or_else(|| disk.source.volume().map(|volume| of_volume(volume, access(Access::WriteFile))))
     });
     root.into_iter().chain(root_of_volume).chain(disks)
 }
@@ -337,6 +355,37 @@ mod tests {
                     "{told}"
                 );
             }
+        }
+    }
+
+    #[test]
+    fn a_file_of_an_emptydir_is_known_by_any_name() {
+        let (dir, other) = (tempfile::tempdir().expect("tempdir"), tempfile::tempdir().expect("tempdir"));
+        let local = DiskFile { dir: dir.path().to_owned(), size: 512, file_system: None };
+        fs::write(local.path(), [0; 512]).expect("written");
+        fs::write(other.path().join(DiskFile::NAME), [0; 512]).expect("written");
+        let with = |state, source, read_only| {
+            let mut container = of(state, None, None).as_ref().clone();
+            container.machine.disks = vec![Disk { source, read_only, ..data_disk(1) }];
+            Arc::new(container)
+        };
+        // As a `hostPath` finds it.
+        let found = |dir: &std::path::Path| {
+            let id = id_of(&DiskFile { dir: dir.to_owned(), ..local.clone() }).expect("there");
+            DiskSource::Volume(VolumeDisk::File(VolumeFile { dir: "/srv".into(), id, format: FileFormat::Raw }))
+        };
+        let (starting, running) = (ContainerState::Starting, ContainerState::Running);
+        for (source, read_only, free) in [
+            (found(dir.path()), false, false),
+            (found(other.path()), false, true),
+            (DiskSource::File(local.clone()), false, false),
+            (DiskSource::Block(device(1)), false, true),
+            (found(dir.path()), true, false),
+        ] {
+            let holder = with(running, DiskSource::File(local.clone()), false);
+            let wants = with(starting, source, read_only);
+            let claimed = Claims::default().claim(&wants, || vec![wants.clone(), holder]);
+            assert_eq!(claimed.is_ok(), free, "{wants:?}");
         }
     }
 

@@ -17,15 +17,16 @@ use nix::sys::statvfs::statvfs;
 use proto::tap::QemuUser;
 use proto::vm::DEVICE_DIR;
 use rustix::fs::{CWD, Mode, OFlags, openat};
+use tokio::sync::Semaphore;
 use tokio::time::timeout;
 use vmimage::inspect::{Bytes as _, DiskFormat, Expected, Policy, Refusal, examine};
-use vmspec::MountOptions;
-use vmspec::draft::volume_disks::{Lower, Of, Wanted};
+use vmspec::draft::volume_disks::{Lower, Of, Wanted, of_empty_dir};
 use vmspec::error::{Error, Kind, Result};
 use vmspec::plan::{
     Below, DescribedDisk, DeviceNumber, Disk, DiskFile, DiskSource, FileFormat, FileId, MachinePlan, OverlayDisk,
     VolumeDisk, VolumeFile,
 };
+use vmspec::{MountOptions, pod_dir};
 
 use super::block_devices::Node;
 use super::emptydir::{open, open_for_qemu, without_copies};
@@ -35,15 +36,22 @@ use crate::store::is_disk_full;
 use crate::volumes::{Base, Folder, VolumeError, Volumes};
 
 /// Of all of a machine's. The tables of a full qcow2 disk of 16 TiB are 2 GiB, in a volume that may be far away.
-const DEADLINE: Duration = Duration::from_secs(60);
+pub(crate) const DEADLINE: Duration = Duration::from_secs(60);
+/// How many threads are at volumes at once. One whose volume hangs is there until the kernel lets it go, however often it is tried again.
+static THREADS: Semaphore = Semaphore::const_new(8);
+/// How long others may take to let one go: most are done in milliseconds, and many machines may be made at once.
+const THREAD_DEADLINE: Duration = Duration::from_secs(5);
 /// What begins a qcow2 file.
 const QCOW2: [u8; 4] = *b"QFI\xfb";
 const SECTOR: u64 = 512;
 const MIB: u64 = 1 << 20;
 /// Of a hundred parts of a volume, those that a new disk has. The rest is for the volume's file system, as with KubeVirt.
 const PARTS: u64 = 94;
-/// What file systems have that are empty.
-const LOST_AND_FOUND: &str = "lost+found";
+/// What file systems have that are empty; file servers show snapshots so.
+const OF_EMPTY: [&str; 3] = ["lost+found", ".snapshot", ".snapshots"];
+/// kubelet's directory of a pod's emptyDirs, in the pod's.
+const EMPTY_DIRS: &str = "volumes/kubernetes.io~empty-dir";
+const GIB: u64 = 1 << 30;
 /// Longest part of a name that an error shows, in characters.
 const MAX_SHOWN: usize = 64;
 
@@ -62,6 +70,15 @@ enum NoDisk {
     Refused(#[source] Refusal),
     #[error("`disk.img` has {0} bytes, which are no whole sectors of 512; is it cut off?")]
     Sectors(u64),
+    #[error(
+        "`disk.img` is a qcow2 file of a disk of {size} bytes, and the volume has {most}; if its guest has not made it so, take a larger volume"
+    )]
+    Larger { size: u64, most: u64 },
+    #[error(
+        "a layer on it would be of {} GiB, more than the {} GiB that controld gives a disk; take a smaller one, or have `max_disk_gib` of `machine` or of the runtime handler raised",
+        .size.div_ceil(GIB), .most / GIB
+    )]
+    Limit { size: u64, most: u64 },
     #[error("`disk.img` is another one than when the container was made; kubelet makes the container anew")]
     Other,
     #[error("`disk.img` cannot be {0}")]
@@ -77,18 +94,21 @@ pub(crate) struct Place<'a> {
     /// The pod's.
     pub(crate) folder: &'a Folder,
     pub(crate) qemu: QemuUser,
+    /// Most bytes of one.
+    pub(crate) most: Option<u64>,
 }
 
 /// The disks of a container's machine that are in volumes, or on them; files that are not there are made, and layers anew.
 ///
 /// # Errors
 /// When a volume has no disk and none can be made, or a layer cannot.
-pub(crate) async fn make(wanted: &[Wanted], Place { volumes, folder, qemu }: Place<'_>) -> Result<Vec<Disk>> {
+pub(crate) async fn make(wanted: &[Wanted], Place { volumes, folder, qemu, most }: Place<'_>) -> Result<Vec<Disk>> {
     let mut disks = Vec::new();
     for Wanted { name, serial, read_only, of } in wanted {
         let volume = match look(name, of, *read_only).await? {
             Looked::File(file) => VolumeDisk::File(file),
             Looked::Below(below, base) => {
+                check_limit(name, &base, most)?;
                 let made = volumes.make_overlay(folder, name, &base, qemu).await;
                 let failed = |cause| not_made(name, cause);
                 VolumeDisk::Overlay(OverlayDisk { overlay: made.map_err(failed)?, below })
@@ -110,12 +130,17 @@ pub(crate) async fn make(wanted: &[Wanted], Place { volumes, folder, qemu }: Pla
 /// The disk that a machine boots from, if it is one of these; of a layer also what it is to be made on, as the pod's root overlay.
 ///
 /// # Errors
-/// When the volume has no disk and none can be made.
-pub(crate) async fn make_root(wanted: Option<&Wanted>, folder: &Folder) -> Result<Option<(VolumeDisk, Option<Base>)>> {
+/// When the volume has no disk and none can be made, or a layer would have more than `most` bytes.
+pub(crate) async fn make_root(
+    wanted: Option<&Wanted>,
+    folder: &Folder,
+    most: Option<u64>,
+) -> Result<Option<(VolumeDisk, Option<Base>)>> {
     let Some(Wanted { name, of, read_only, .. }) = wanted else { return Ok(None) };
     Ok(Some(match look(name, of, *read_only).await? {
         Looked::File(file) => (VolumeDisk::File(file), None),
         Looked::Below(below, base) => {
+            check_limit(name, &base, most)?;
             (VolumeDisk::Overlay(OverlayDisk { overlay: folder.overlay(), below }), Some(base))
         }
     }))
@@ -131,7 +156,7 @@ pub(crate) async fn ready(plan: &MachinePlan) -> Result<Option<RootNow>> {
         return Ok(None);
     }
     let plan = plan.clone();
-    in_time(move || {
+    in_time(DEADLINE, move || {
         let sizes = files(&plan).map(|(name, file)| check(file).map_err(|cause| refused(name, cause)));
         let sizes = sizes.collect::<Result<Vec<u64>>>()?;
         let Some(volume) = &plan.root.volume else { return Ok(None) };
@@ -183,15 +208,65 @@ pub(crate) fn opened(plan: &MachinePlan) -> Result<Vec<(String, File)>> {
     Ok(files)
 }
 
+/// Refuses a `subPath` of an emptyDir, which has no limit of its own: kubelet binds it to where nothing says so but the volume's name. Blocks.
+///
+/// # Errors
+/// When a volume is one.
+pub(crate) fn check_subpaths(wanted: &[Wanted], uid: &str) -> Result<()> {
+    let is_one = |dir: &Path| {
+        let (pod, volume) = pod_dir::subpath(dir.to_str()?, uid)?;
+        pod.join(EMPTY_DIRS).join(volume).symlink_metadata().ok()
+    };
+    match wanted.iter().find(|wanted| wanted.dir().and_then(is_one).is_some()) {
+        Some(wanted) => Err(of_empty_dir(&wanted.name)),
+        None => Ok(()),
+    }
+}
+
+/// Work on a machine's disks, which may hang if some are in volumes. Does not wait for it longer than `deadline` then.
+///
+/// # Errors
+/// Those of the work, or that it does not come to an end.
+pub(crate) async fn work_on<T: Send + 'static>(
+    plan: &MachinePlan,
+    deadline: Duration,
+    work: impl FnOnce(&MachinePlan) -> Result<T> + Send + 'static,
+) -> Result<T> {
+    let has_files = files(plan).next().is_some();
+    let plan = plan.clone();
+    let work = move || work(&plan);
+    if has_files { in_time(deadline, work).await } else { off_reactor(work).await }
+}
+
 /// Waits for work on volumes.
-async fn in_time<T: Send + 'static>(work: impl FnOnce() -> Result<T> + Send + 'static) -> Result<T> {
-    timeout(DEADLINE, off_reactor(work)).await.map_err(|_elapsed| {
+async fn in_time<T: Send + 'static>(
+    deadline: Duration,
+    work: impl FnOnce() -> Result<T> + Send + 'static,
+) -> Result<T> {
+    let Ok(Ok(thread)) = timeout(THREAD_DEADLINE.min(deadline), THREADS.acquire()).await else {
+        let what = "no volume was looked at, since all that may be looked at at once do not answer; a file system of the node hangs";
+        return Err(Error::new(Kind::Deadline, what));
+    };
+    let work = move || {
+        let _thread = thread;
+        work()
+    };
+    timeout(deadline, off_reactor(work)).await.map_err(|_elapsed| {
         let what = format!(
             "the volumes of the VM's disks did not answer within {} s; a file system of the node hangs",
-            DEADLINE.as_secs()
+            deadline.as_secs()
         );
         Error::new(Kind::Deadline, what)
     })?
+}
+
+/// Holds a layer to what a new disk may be; it has as much as what it is on.
+fn check_limit(name: &str, base: &Base, most: Option<u64>) -> Result<()> {
+    let size = base.virtual_size;
+    match most {
+        Some(most) if size > most => Err(refused(name, NoDisk::Limit { size, most })),
+        _ => Ok(()),
+    }
 }
 
 /// The files of volumes that a machine has, that of the root disk first, each with the name of its disk.
@@ -211,9 +286,10 @@ enum Looked {
 /// Looks at a volume; a file that is not there and may be written to is made.
 async fn look(name: &str, of: &Of, read_only: bool) -> Result<Looked> {
     let (name, of) = (name.to_owned(), of.clone());
-    in_time(move || match of {
+    in_time(DEADLINE, move || match of {
         Of::File { dir, size } => {
-            let seen = found_or_made(&dir, size, read_only).map_err(|cause| refused(&name, cause))?;
+            let seen = found_or_made(&dir, size, read_only).and_then(|seen| seen.fits(&dir, size, read_only));
+            let seen = seen.map_err(|cause| refused(&name, cause))?;
             Ok(Looked::File(VolumeFile { dir, id: seen.id, format: seen.format }))
         }
         Of::Overlay(Lower::Dir(dir)) => {
@@ -252,6 +328,20 @@ struct Seen {
     size: u64,
 }
 
+impl Seen {
+    /// Holds a disk that is written to to the size of its volume, which is what is said, or what a file system has and takes itself. A guest can
+    /// make its raw disk look like a qcow2 file of any size.
+    fn fits(self, dir: &Path, said: Option<u64>, read_only: bool) -> Result<Self, NoDisk> {
+        if read_only || self.format != FileFormat::Qcow2 {
+            return Ok(self);
+        }
+        let stat = statvfs(dir).map_err(|errno| NoDisk::Io("looked at", errno.into()))?;
+        let of_all = stat.blocks().saturating_mul(stat.fragment_size());
+        let most = said.unwrap_or_else(|| (of_all / PARTS).saturating_mul(100));
+        if self.size > most { Err(NoDisk::Larger { size: self.size, most }) } else { Ok(self) }
+    }
+}
+
 fn found_or_made(dir: &Path, size: Option<u64>, read_only: bool) -> Result<Seen, NoDisk> {
     let path = dir.join(VolumeFile::NAME);
     let is_half = match open(&path, 0, true) {
@@ -273,7 +363,7 @@ fn found_or_made(dir: &Path, size: Option<u64>, read_only: bool) -> Result<Seen,
 fn make_file(dir: &Path, size: Option<u64>) -> Result<(), NoDisk> {
     for entry in fs::read_dir(dir).map_err(io_failed("made"))? {
         let name = entry.map_err(io_failed("made"))?.file_name();
-        if name != VolumeFile::NAME && name != LOST_AND_FOUND {
+        if name != VolumeFile::NAME && !OF_EMPTY.iter().any(|of_empty| name == *of_empty) {
             return Err(NoDisk::NotEmpty(name.to_string_lossy().chars().take(MAX_SHOWN).collect()));
         }
     }
@@ -311,7 +401,7 @@ fn examined(file: &File) -> Result<Seen, NoDisk> {
         FileFormat::Raw => found.len(),
         FileFormat::Qcow2 => {
             let policy = Policy { allow_raw: false, max_virtual_size: DiskFile::MOST };
-            let expected = Expected { policy, declared: Some(DiskFormat::Qcow2), layered: false };
+            let expected = Expected { policy, declared: Some(DiskFormat::Qcow2), layered: false, written: true };
             let examined = examine(file, found.len(), expected).map_err(io_failed("read"))?;
             examined.map_err(NoDisk::Refused)?.virtual_size
         }
@@ -377,7 +467,7 @@ fn not_made(name: &str, cause: VolumeError) -> Error {
 fn refused(name: &str, cause: NoDisk) -> Error {
     let kind = match &cause {
         NoDisk::Io(_, cause) if is_disk_full(cause) => Kind::Exhausted,
-        NoDisk::Refused(_) | NoDisk::Sectors(_) => Kind::Invalid,
+        NoDisk::Refused(_) | NoDisk::Sectors(_) | NoDisk::Larger { .. } | NoDisk::Limit { .. } => Kind::Invalid,
         NoDisk::Absent | NoDisk::NotEmpty(_) | NoDisk::Small(_) | NoDisk::Other | NoDisk::Io(..) | NoDisk::Size(_) => {
             Kind::State
         }

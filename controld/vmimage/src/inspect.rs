@@ -131,11 +131,14 @@ pub struct Expected {
     pub declared: Option<DiskFormat>,
     /// Whether it may stand on another image; who sets this must look that one up.
     pub layered: bool,
+    /// Whether QEMU writes to it, which repairs what it has left behind when it was killed. Of such a file it is not to matter what it has
+    /// not come to write.
+    pub written: bool,
 }
 
 impl From<Policy> for Expected {
     fn from(policy: Policy) -> Self {
-        Self { policy, declared: None, layered: false }
+        Self { policy, declared: None, layered: false, written: false }
     }
 }
 
@@ -152,7 +155,7 @@ pub fn check_head(
     let length = if whole { Some(head.len() as u64) } else { length };
     match sort(head, web_page, expected)? {
         DiskFormat::Qcow2 => {
-            let header = qcow2::parse(head, length, expected.layered).map_err(Refusal::Qcow2)?;
+            let header = qcow2::parse(head, length, expected).map_err(Refusal::Qcow2)?;
             check_size(header.virtual_size, expected.policy)
         }
         DiskFormat::Raw => {
@@ -206,13 +209,14 @@ fn look(file: &dyn Bytes, length: u64, expected: Expected) -> Result<Summary, Fa
     let policy = expected.policy;
     match format {
         DiskFormat::Qcow2 => {
-            let header = qcow2::parse(&head, Some(length), expected.layered).map_err(Refusal::Qcow2)?;
+            let header = qcow2::parse(&head, Some(length), expected).map_err(Refusal::Qcow2)?;
             // Before anything is read that is as large as the disk.
             check_size(header.virtual_size, policy)?;
-            if let Some(other) = magic::foreign_at_end(&footer) {
+            // At the end of one that is written to is what its guest has written last.
+            if let Some(other) = magic::foreign_at_end(&footer).filter(|_| !expected.written) {
                 return Err(Refusal::Qcow2(Qcow2Error::TwoFormats(other)).into());
             }
-            qcow2::tables::walk(file, length, &header)?;
+            qcow2::tables::walk(file, length, &header, expected.written)?;
             Ok(of_qcow2(header, length))
         }
         DiskFormat::Raw => {

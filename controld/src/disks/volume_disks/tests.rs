@@ -44,7 +44,9 @@ fn qemu_img(words: &[&str]) {
 async fn a_new_disk_is_a_little_smaller_than_its_volume_and_has_holes() {
     let dir = tempfile::tempdir().expect("tempdir");
     let path = dir.path().join("disk.img");
-    fs::create_dir(dir.path().join("lost+found")).expect("made");
+    for of_empty in OF_EMPTY {
+        fs::create_dir(dir.path().join(of_empty)).expect("made");
+    }
     let file = found(dir.path(), false).await.expect("made");
     let made = fs::metadata(&path).expect("there");
     assert_eq!((made.len(), made.permissions().mode() & 0o777), (962 << 20, 0o600));
@@ -87,6 +89,17 @@ async fn a_disk_is_what_its_file_begins_as_and_nothing_is_below_it() {
     assert!(format().await.expect_err("cut off").contains("has 5 bytes, which are no whole sectors"));
     fs::remove_file(&path).expect("removed");
     qemu_img(&["create", "-q", "-f", "qcow2", &shown, "8M"]);
+    assert_eq!(format().await, Ok(FileFormat::Qcow2));
+    fs::remove_file(&path).expect("removed");
+    // A guest may make its raw disk one of any size; who only reads it fills no volume.
+    qemu_img(&["create", "-q", "-f", "qcow2", &shown, "1025M"]);
+    let refused = format().await.expect_err("larger than its volume");
+    assert!(refused.contains("of a disk of 1074790400 bytes, and the volume has 1073741824"), "{refused}");
+    assert_eq!(found(dir.path(), true).await.map(|file| file.format), Ok(FileFormat::Qcow2));
+    // QEMU was killed.
+    qemu_img(&["create", "-q", "-f", "qcow2", "-o", "lazy_refcounts=on", &shown, "8M"]);
+    let in_use = 1_u64.to_be_bytes();
+    File::options().write(true).open(&path).and_then(|file| file.write_all_at(&in_use, 72)).expect("written");
     assert_eq!(format().await, Ok(FileFormat::Qcow2));
     fs::remove_file(&path).expect("removed");
     qemu_img(&["create", "-q", "-u", "-f", "qcow2", "-b", "/etc/shadow", "-F", "raw", &shown, "8M"]);
@@ -148,7 +161,7 @@ async fn a_layer_is_made_anew_and_what_it_is_on_is_read_alone() {
     let volumes = Volumes::open(dir.path().join("volumes")).expect("open");
     let folder = volumes.claim(&Owner::new(uuid::Uuid::nil(), (1, 0), "u", "default", "web")).expect("claimed");
     let qemu = QemuUser { uid: nix::unistd::getuid().as_raw(), gid: nix::unistd::getgid().as_raw() };
-    let place = Place { volumes: &volumes, folder: &folder, qemu };
+    let place = Place { volumes: &volumes, folder: &folder, qemu, most: None };
     let of = Of::Overlay(Lower::Dir(volume.path().to_owned()));
     let wanted = [Wanted { name: "data".into(), serial: Serial::of_name("data"), read_only: false, of }];
     make(&wanted, place).await.expect_err("nothing is made in a volume that is only read");
@@ -163,13 +176,23 @@ async fn a_layer_is_made_anew_and_what_it_is_on_is_read_alone() {
     assert_eq!(make(&wanted, place).await.expect("made"), disks);
     assert_eq!(fs::read(&layer.overlay).expect("there"), first);
 
+    for (most, fits) in [(Some(1 << 20), true), (Some(1 << 19), false)] {
+        let made = make(&wanted, Place { most, ..place }).await;
+        let root = make_root(Some(&wanted[0]), &folder, most).await;
+        assert_eq!((made.is_ok(), root.is_ok()), (fits, fits), "{most:?}");
+        if let Err(error) = made {
+            let told = Chain(&error).to_string();
+            assert!(error.kind() == Kind::Invalid && told.contains("would be of 1 GiB, more than the 0 GiB"), "{told}");
+        }
+    }
+
     let plan = plan_of(disks);
     assert_eq!(ready(&plan).await.expect("ready"), None);
     let [(group, file)] = &opened(&plan).expect("opened")[..] else { panic!("one file") };
     let flags = rustix::fs::fcntl_getfl(file).expect("flags");
     assert!(group == "disk-data" && !flags.intersects(OFlags::RDWR | OFlags::WRONLY | OFlags::DIRECT), "{flags:?}");
 
-    let root = make_root(Some(&wanted[0]), &folder).await.expect("made");
+    let root = make_root(Some(&wanted[0]), &folder, None).await.expect("made");
     let (root, base) = root.expect("a root disk");
     let base = base.expect("of a layer");
     assert!(base.virtual_size == 1 << 20 && base.path == volume.path().join("disk.img"), "{base:?}");
@@ -177,4 +200,39 @@ async fn a_layer_is_made_anew_and_what_it_is_on_is_read_alone() {
     plan.root.volume = Some(root);
     let now = ready(&plan).await.expect("ready").expect("a root disk");
     assert_eq!((now.uuid, now.disk.io), (None, AsyncIo::Threads), "it is the pod's");
+}
+
+#[test]
+fn a_subpath_of_an_emptydir_is_none_of_these() {
+    let dir = tempfile::tempdir().expect("tempdir");
+    let pod = dir.path().join("pods/u");
+    fs::create_dir_all(pod.join(EMPTY_DIRS).join("scratch")).expect("made");
+    let check = |path: &str| {
+        let of = Of::File { dir: pod.join(path), size: None };
+        let wanted = Wanted { name: "data".into(), serial: Serial::of_name("data"), read_only: false, of };
+        check_subpaths(&[wanted], "u").map_err(|error| error.to_string())
+    };
+    let refused = check("volume-subpaths/scratch/vm/0").expect_err("an emptyDir");
+    assert!(refused.contains("disks[data].source: it is of an emptyDir"), "{refused}");
+    check("volume-subpaths/pvc-1/vm/0").expect("a claim");
+    check("volumes/kubernetes.io~csi/pvc-1/mount").expect("a claim");
+}
+
+#[tokio::test]
+async fn what_hangs_is_not_waited_for_and_holds_few_threads() {
+    const SOON: Duration = Duration::from_millis(20);
+    let (tell, told) = std::sync::mpsc::channel::<()>();
+    let told = std::sync::Arc::new(std::sync::Mutex::new(told));
+    let begun = std::sync::Arc::new(std::sync::atomic::AtomicUsize::new(0));
+    for _ in 0..10 {
+        let (told, begun) = (told.clone(), begun.clone());
+        let hangs = in_time(SOON, move || {
+            begun.fetch_add(1, std::sync::atomic::Ordering::SeqCst);
+            let _ = told.lock().map(|told| told.recv());
+            Ok(())
+        });
+        assert_eq!(hangs.await.expect_err("hangs").kind(), Kind::Deadline);
+    }
+    assert!(begun.load(std::sync::atomic::Ordering::SeqCst) <= 8);
+    drop(tell);
 }

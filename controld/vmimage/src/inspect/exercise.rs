@@ -12,7 +12,7 @@ const POLICY: Policy = Policy { allow_raw: true, max_virtual_size: 2 << 40 };
 pub fn exercise(bytes: &[u8]) {
     for declared in [None, Some(DiskFormat::Qcow2), Some(DiskFormat::Raw)] {
         for (allow_raw, layered) in [(false, false), (true, true)] {
-            let expected = Expected { policy: Policy { allow_raw, ..POLICY }, declared, layered };
+            let expected = Expected { policy: Policy { allow_raw, ..POLICY }, declared, layered, written: false };
             judge(bytes, expected);
         }
     }

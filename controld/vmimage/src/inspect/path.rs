@@ -65,6 +65,7 @@ pub fn inspect_path(path: impl AsRef<Path>, options: InspectOptions) -> Result<S
         return Err(Refusal::FileTooLarge { length, limit: max_length }.into());
     }
     let policy = Policy { allow_raw: format == Some(DiskFormat::Raw), max_virtual_size };
-    let expected = Expected { policy, declared: Some(format.unwrap_or(DiskFormat::Qcow2)), layered: true };
+    let expected =
+        Expected { policy, declared: Some(format.unwrap_or(DiskFormat::Qcow2)), layered: true, written: false };
     Ok(examine(&file, length, expected).map_err(InspectError::Read)??)
 }

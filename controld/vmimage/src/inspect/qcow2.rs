@@ -10,9 +10,9 @@ pub(super) mod tables;
 
 pub use error::Qcow2Error;
 
-use super::SECTOR;
 use super::parent::Parent;
 use super::parent::ParentRef;
+use super::{Expected, SECTOR};
 use extension::Extensions;
 
 /// Mark of the format.
@@ -104,8 +104,9 @@ impl Header {
 }
 
 /// Checks the header at the beginning of `head`, which is the beginning of a file of `length` bytes, if that is known.
-/// `head` must have [`super::HEAD`] bytes, or be the whole file. `layered` says whether there may be a parent.
-pub(super) fn parse(head: &[u8], length: Option<u64>, layered: bool) -> Result<Header, Qcow2Error> {
+/// `head` must have [`super::HEAD`] bytes, or be the whole file.
+pub(super) fn parse(head: &[u8], length: Option<u64>, expected: Expected) -> Result<Header, Qcow2Error> {
+    let Expected { layered, written, .. } = expected;
     let field = Fields(head);
     let version = field.u32(4)?;
     if !matches!(version, 2 | 3) {
@@ -128,7 +129,7 @@ pub(super) fn parse(head: &[u8], length: Option<u64>, layered: bool) -> Result<H
     if virtual_size == 0 || !virtual_size.is_multiple_of(SECTOR) {
         return Err(Qcow2Error::Size(virtual_size));
     }
-    let rest = if version == 2 { Version3::of_version_2() } else { Version3::read(field, cluster_bits)? };
+    let rest = if version == 2 { Version3::of_version_2() } else { Version3::read(field, cluster_bits, written)? };
     let l1 = l1_table(field, virtual_size, cluster, rest.extended_l2, length)?;
     let refcounts = refcount_table(field, cluster, length)?;
     let snapshot_table = snapshot_table(field, cluster, length)?;
@@ -182,7 +183,7 @@ impl Version3 {
         }
     }
 
-    fn read(field: Fields<'_>, cluster_bits: u32) -> Result<Self, Qcow2Error> {
+    fn read(field: Fields<'_>, cluster_bits: u32, written: bool) -> Result<Self, Qcow2Error> {
         let header_length = field.u32(100)?;
         let limit = (1_u64 << cluster_bits).min(SECTION);
         if header_length < V3_HEADER || u64::from(header_length) > limit || !header_length.is_multiple_of(8) {
@@ -195,10 +196,10 @@ impl Version3 {
         if incompatible & INCOMPAT_CORRUPT != 0 {
             return Err(Qcow2Error::Corrupt);
         }
-        if incompatible & INCOMPAT_DIRTY != 0 {
+        if incompatible & INCOMPAT_DIRTY != 0 && !written {
             return Err(Qcow2Error::Dirty);
         }
-        let unknown = incompatible & !(INCOMPAT_COMPRESSION | INCOMPAT_EXTENDED_L2);
+        let unknown = incompatible & !(INCOMPAT_DIRTY | INCOMPAT_COMPRESSION | INCOMPAT_EXTENDED_L2);
         if unknown != 0 {
             return Err(Qcow2Error::Features(unknown));
         }

@@ -13,7 +13,7 @@ use super::*;
 
 const STRICT: Policy = Policy { allow_raw: false, max_virtual_size: 2 << 40 };
 const WITH_RAW: Policy = Policy { allow_raw: true, max_virtual_size: 2 << 40 };
-const LAYERED: Expected = Expected { policy: STRICT, declared: None, layered: true };
+const LAYERED: Expected = Expected { policy: STRICT, declared: None, layered: true, written: false };
 const CLUSTER: usize = 65_536;
 /// The image below: header, refcount table, refcounts, L1, L2, data.
 const LENGTH: usize = 6 * CLUSTER;

@@ -1,6 +1,6 @@
 //! Which disks of a machine are files in volumes that kubelet mounts, or layers on volumes. Pure; what a volume has, the node sees.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use proto::vm::{DEVICE_DIR, VOLUME_DIR};
 
@@ -8,9 +8,9 @@ use super::disks::{self, TAKEN};
 use super::share::BIDIRECTIONAL;
 use crate::error::{Error, Kind, Result};
 use crate::host::check_host_path;
-use crate::plan::{DescribedDisk, DescribedSource, Hardware, Serial};
+use crate::plan::{DescribedDisk, DescribedSource, Hardware, Serial, SharedMount};
 use crate::settings::MachineDefaults;
-use crate::{ContainerConfig, Device, Mount, SandboxConfig, pod_dir};
+use crate::{ContainerConfig, Device, Mount, MountOptions, SandboxConfig, pod_dir};
 
 /// Directory of kubelet's for emptyDirs, in a pod's.
 const EMPTY_DIR: &str = "kubernetes.io~empty-dir";
@@ -52,6 +52,29 @@ impl Wanted {
             Of::File { .. } => true,
             Of::Overlay(_) => false,
         }
+    }
+
+    /// The directory of the node, unless it is of a block device.
+    #[must_use]
+    pub fn dir(&self) -> Option<&Path> {
+        match &self.of {
+            Of::File { dir, .. } | Of::Overlay(Lower::Dir(dir)) => Some(dir),
+            Of::Overlay(Lower::Device(_)) => None,
+        }
+    }
+
+    /// The mount that it is in place of, for who holds that to what the handler says of the node's paths. Nobody writes to what a layer is on.
+    #[must_use]
+    pub fn mount(&self) -> Option<SharedMount> {
+        Some(SharedMount {
+            source: self.dir()?.to_owned(),
+            path: format!("{VOLUME_DIR}{}", self.name),
+            read_only: self.read_only || matches!(self.of, Of::Overlay(_)),
+            recursive: false,
+            follows: false,
+            filled: false,
+            options: MountOptions::default(),
+        })
     }
 }
 
@@ -182,9 +205,7 @@ impl One<'_> {
         let mount = rest.mounts.remove(at);
         let volume = mount.host_path.rsplit_once('/').map_or("", |(_, name)| name);
         if pod_dir::is_volume(&mount.host_path, &self.sandbox.uid, EMPTY_DIR, volume) {
-            return Err(wrong(
-                "it is of an emptyDir, of which annotation virtlet.cloud/emptydir-disks makes disks".to_owned(),
-            ));
+            return Err(Refused::Denied(of_empty_dir(self.name)));
         }
         if mount.propagation == BIDIRECTIONAL {
             return Err(wrong("its mount is `Bidirectional`, and a guest mounts nothing there; unset that".to_owned()));
@@ -192,6 +213,13 @@ impl One<'_> {
         check_host_path(&mount, self.sandbox, self.defaults).map_err(Refused::Denied)?;
         Ok(mount)
     }
+}
+
+/// That a disk is of an emptyDir.
+#[must_use]
+pub fn of_empty_dir(name: &str) -> Error {
+    let why = "it is of an emptyDir, of which annotation virtlet.cloud/emptydir-disks makes disks";
+    wrong(why.to_owned()).of(name)
 }
 
 const fn wrong(why: String) -> Refused {
@@ -253,6 +281,11 @@ mod tests {
         assert_eq!((&*root.name, root.of, root.read_only), ("data", of, false));
         let shown: Vec<_> = others.iter().map(|disk| (&*disk.name, disk.serial.as_str(), disk.read_only)).collect();
         assert_eq!(shown, [("golden", "G", true), ("node", "node", false)]);
+        // Where a `subPath` leads, the node sees.
+        let mounts: Vec<_> = others.iter().filter_map(Wanted::mount).collect();
+        let [golden, node] = &mounts[..] else { panic!("two directories: {mounts:?}") };
+        assert_eq!((&*golden.path, golden.read_only), ("/run/virtlet/seed/golden", true));
+        assert_eq!((node.source.as_path(), node.read_only), (Path::new("/srv/pv"), false));
         let left: Vec<_> = rest.mounts.iter().map(|mount| mount.container_path.as_str()).collect();
         assert_eq!(left, ["/run/virtlet/seed/scratch", "/data"]);
     }

@@ -1,6 +1,6 @@
-//! The tables that a header points at, read in pieces: no entry may point out of the file.
+//! The tables that a header points at, read in pieces: no entry may point out of the file, unless QEMU writes to that.
 //!
-//! What is read is bounded by [`MAX_L2_BYTES`] and the limits of the header; what is held is two pieces. Reference
+//! What is read is bounded by [`MAX_L2_BYTES`], or [`MAX_WRITTEN_L2_BYTES`], and the limits of the header; what is held is two pieces. Reference
 //! counts are not compared with what refers to them: an image in the store is only ever read, and a wrong count harms
 //! who writes.
 
@@ -12,6 +12,8 @@ use super::{Fields, Header, MAX_L1_BYTES, Qcow2Error, REFCOUNT_TABLE, SNAPSHOT_H
 /// Most bytes of second-level tables: those of a full disk of 2 TiB with clusters of 16 KiB, or of 8 TiB with the usual
 /// ones. To walk them takes a second or two of a core.
 const MAX_L2_BYTES: u64 = 1 << 30;
+/// Of a file that QEMU writes to: those of a full disk of 16 TiB with clusters of 32 KiB.
+const MAX_WRITTEN_L2_BYTES: u64 = 4 << 30;
 /// What is read at a time.
 const PIECE: usize = 64 * 1024;
 
@@ -60,9 +62,9 @@ impl From<io::Error> for Stop {
     }
 }
 
-/// Checks all tables of a file of `length` bytes.
-pub(crate) fn walk(file: &dyn Bytes, length: u64, header: &Header) -> Result<(), Stop> {
-    let walk = Walk { file, length, header, cluster: header.cluster() };
+/// Checks all tables of a file of `length` bytes. `written` says that QEMU writes to it.
+pub(crate) fn walk(file: &dyn Bytes, length: u64, header: &Header, written: bool) -> Result<(), Stop> {
+    let walk = Walk { file, length, header, cluster: header.cluster(), written };
     walk.refcounts()?;
     walk.l1()?;
     walk.snapshots()?;
@@ -74,6 +76,7 @@ struct Walk<'a> {
     length: u64,
     header: &'a Header,
     cluster: u64,
+    written: bool,
 }
 
 impl Walk<'_> {
@@ -90,7 +93,8 @@ impl Walk<'_> {
 
     fn l1(&self) -> Result<(), Stop> {
         let Table { name: table, offset, bytes, .. } = self.header.l1;
-        let budget = MAX_L2_BYTES.min(self.length.next_multiple_of(self.cluster));
+        let most = if self.written { MAX_WRITTEN_L2_BYTES } else { MAX_L2_BYTES };
+        let budget = most.min(self.length.next_multiple_of(self.cluster));
         let mut read = 0;
         self.each::<1>(offset, bytes, |index, [entry]| {
             let refused = |fault| Qcow2Error::Entry { table, index, entry, fault };
@@ -162,9 +166,9 @@ impl Walk<'_> {
         if offset == 0 { Ok(()) } else { self.check_end(offset.saturating_add(self.cluster)) }
     }
 
-    /// The last cluster need not be whole, as for QEMU.
+    /// The last cluster need not be whole, as for QEMU. What was not written when it was killed is not there.
     fn check_end(&self, end: u64) -> Result<(), &'static str> {
-        if end >= self.length.saturating_add(self.cluster) { Err(OUTSIDE) } else { Ok(()) }
+        if end >= self.length.saturating_add(self.cluster) && !self.written { Err(OUTSIDE) } else { Ok(()) }
     }
 
     fn snapshots(&self) -> Result<(), Stop> {

@@ -13,6 +13,29 @@ fn judged(change: impl Fn(&mut Vec<u8>)) -> String {
 }
 
 #[test]
+fn what_qemu_writes_to_may_be_as_it_was_when_that_was_killed() {
+    let written = Expected { written: true, ..STRICT.into() };
+    let judged = |expected: Expected, change: &dyn Fn(&mut Vec<u8>)| {
+        let mut image = image();
+        change(&mut image);
+        examine(&image.as_slice(), image.len() as u64, expected).expect("read").map(|summary| summary.virtual_size)
+    };
+    let end = LENGTH as u64;
+    for change in [u64_at(72, 1), u64_at(CLUSTER + 8, end + 65_536), u64_at(L1 + 8, end + 65_536), u64_at(L2 + 8, end)]
+    {
+        judged(STRICT.into(), &change).expect_err("an image");
+        assert_eq!(judged(written, &change).expect("repaired by QEMU"), 1 << 30);
+    }
+    let footer: &dyn Fn(&mut Vec<u8>) = &|image| put(image, LENGTH - 512, b"conectix");
+    judged(STRICT.into(), footer).expect_err("two formats");
+    judged(written, footer).expect("its guest's");
+    for change in [u64_at(8, 1024), u64_at(72, 2), u64_at(72, 4), u64_at(88, 2), u64_at(L1, 0x40200)] {
+        judged(written, &change).expect_err("refused");
+    }
+    judged(written, &u32_at(32, 2)).expect_err("encrypted");
+}
+
+#[test]
 fn entries_stay_in_the_file() {
     let end = LENGTH as u64;
     let taken = format!("{:?}", ImageInfo { format: DiskFormat::Qcow2, virtual_size: 1 << 30 });
