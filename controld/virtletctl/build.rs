@@ -1,8 +1,6 @@
 //! Packs the page of `vnc --browser` into the program: our own files in `web`, and those that `web/fetch.sh` has brought, in the directory
 //! that `VIRTLET_WEB` names. Without that, the program has no page, and says so when it is asked for one.
 
-#![expect(clippy::print_stdout, reason = "cargo reads it")]
-
 use std::fs;
 use std::io::{self, Write as _};
 use std::path::{Path, PathBuf};

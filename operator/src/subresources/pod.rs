@@ -256,7 +256,7 @@ mod tests {
              &command=virtlet%3Avnc&command=%2D%2Dfor%3Da%20b%26tty%3Dtrue"
         );
         assert_eq!(pod.path(&Ask::Port(22)), "/api/v1/namespaces/default/pods/db-1/portforward?ports=22");
-        let refusal = pod.open(&Ask::Attach).await.err().expect("nobody is there");
+        let Err(refusal) = pod.open(&Ask::Attach).await else { panic!("nobody is there") };
         assert_eq!(refusal.code, 503);
     }
 
