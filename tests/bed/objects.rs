@@ -451,3 +451,8 @@ fn beside(world: &World<'_>) -> Result<()> {
     }
     Ok(())
 }
+
+/// What is at a path of the object `db`; empty if there is none.
+fn at(plane: &mut Controllers, kind: &str, path: &str) -> Result<String> {
+    plane.kubectl(&["get", kind, "db", "--ignore-not-found", "-o", &format!("jsonpath={{{path}}}")])
+}

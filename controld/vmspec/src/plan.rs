@@ -4,6 +4,7 @@
 //! A plan says what the machine has and nothing of a single start: no token, no seed, no socket. What a part of it makes on
 //! the node goes by that part's undo, see `container::parts` of controld.
 
+mod block_device;
 mod cgroup;
 mod cpu_setting;
 mod described;
@@ -29,6 +30,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 use uuid::Uuid;
 
+pub use self::block_device::{BlockDevice, DeviceNumber, NoDeviceNumber};
 pub use self::cgroup::{Cgroup, CpuLimit, Limits, Scope};
 pub use self::cpu_setting::{CpuFeature, CpuMode, CpuSetting, Fallback, NoCpuSetting, Topology};
 pub use self::described::{
@@ -37,9 +39,7 @@ pub use self::described::{
     WatchdogAction,
 };
 pub use self::disk_bus::DiskBus;
-pub use self::disks::{
-    BlockDevice, DeviceNumber, Disk, DiskSource, FilesDisk, MAX_DISKS, MountedDevice, NoDeviceNumber, Serial,
-};
+pub use self::disks::{Disk, DiskSource, FilesDisk, MAX_DISKS, MountedDevice, Serial};
 pub use self::extras::{Clock, Extras, Graphics, HostPath, Watchdog};
 pub use self::file::{DiskFile, FileSystem, OnDisk};
 pub use self::firmware::{Firmware, FirmwareKind};

@@ -18,7 +18,7 @@ use tests::metrics_server::MetricsServer;
 use tests::node::BOOT_DEADLINE;
 use tests::wait::wait_for;
 
-use super::{World, autoscaling, told};
+use super::{World, at, autoscaling, told};
 use crate::kubelet::whole::{self, STEP_DEADLINE, is_empty};
 
 /// A whole Kubernetes starts, and guests boot five times.
@@ -153,9 +153,4 @@ fn pod_of(plane: &mut Controllers) -> Result<String> {
     ])?;
     ensure!(!pods.is_empty() && !pods.contains(' '), "not one pod: {pods:?}");
     Ok(pods)
-}
-
-/// What is at a path of the object `db`; empty if there is none.
-pub(super) fn at(plane: &mut Controllers, kind: &str, path: &str) -> Result<String> {
-    plane.kubectl(&["get", kind, "db", "--ignore-not-found", "-o", &format!("jsonpath={{{path}}}")])
 }

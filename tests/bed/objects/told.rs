@@ -14,7 +14,7 @@ use tests::node::CRI_SOCKET;
 use tests::wait::wait_for;
 
 use super::NEWS_DEADLINE;
-use super::node::at;
+use super::at;
 use crate::kubelet::whole::STEP_DEADLINE;
 
 /// Where controld is told to look for a way to the cluster.

@@ -2,12 +2,12 @@
 
 use std::fmt;
 use std::path::PathBuf;
-use std::str::FromStr;
 
 use proto::agent::ANY_FILE_SYSTEM;
 use serde::{Deserialize, Serialize};
 use sha2::{Digest as _, Sha256};
 
+use super::block_device::BlockDevice;
 use super::file::{DiskFile, OnDisk};
 use super::image::DiskImage;
 use super::rbd::RbdImage;
@@ -145,31 +145,10 @@ impl DiskSource {
     }
 }
 
-/// A block device of the node.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct BlockDevice {
-    /// Its node in `/dev`.
-    pub node: PathBuf,
-    pub number: DeviceNumber,
-}
-
-/// The kernel's number of a device, as `major:minor`.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(try_from = "String", into = "String")]
-pub struct DeviceNumber {
-    pub major: u32,
-    pub minor: u32,
-}
-
 /// What the guest knows a disk by, whatever the order of its disks: `/dev/disk/by-id/virtio-<serial>`.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(transparent)]
 pub struct Serial(String);
-
-/// A text that is no device's number.
-#[derive(Debug, PartialEq, Eq, thiserror::Error)]
-#[error("not `major:minor`")]
-pub struct NoDeviceNumber;
 
 // === impl Serial ===
 
@@ -232,49 +211,9 @@ impl fmt::Display for Serial {
     }
 }
 
-// === impl DeviceNumber ===
-
-impl DeviceNumber {
-    /// Of what `stat` tells in `st_rdev`.
-    #[must_use]
-    pub fn of(rdev: u64) -> Self {
-        let number = |part: u64| u32::try_from(part).unwrap_or(u32::MAX);
-        Self { major: number(nix::sys::stat::major(rdev)), minor: number(nix::sys::stat::minor(rdev)) }
-    }
-}
-
-impl fmt::Display for DeviceNumber {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}:{}", self.major, self.minor)
-    }
-}
-
-impl FromStr for DeviceNumber {
-    type Err = NoDeviceNumber;
-
-    fn from_str(text: &str) -> Result<Self, NoDeviceNumber> {
-        let (major, minor) = text.split_once(':').ok_or(NoDeviceNumber)?;
-        let number = |text: &str| text.parse().map_err(|_not_a_number| NoDeviceNumber);
-        Ok(Self { major: number(major)?, minor: number(minor)? })
-    }
-}
-
-impl TryFrom<String> for DeviceNumber {
-    type Error = NoDeviceNumber;
-
-    fn try_from(text: String) -> Result<Self, NoDeviceNumber> {
-        text.parse()
-    }
-}
-
-impl From<DeviceNumber> for String {
-    fn from(number: DeviceNumber) -> Self {
-        number.to_string()
-    }
-}
-
 #[cfg(test)]
 mod tests {
+    use super::super::block_device::{DeviceNumber, NoDeviceNumber};
     use super::*;
     use crate::plan::Layer;
 

@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 
 use serde::{Deserialize, Serialize};
 
-use super::disks::{BlockDevice, DeviceNumber};
+use super::block_device::{BlockDevice, DeviceNumber};
 use crate::words::words;
 
 /// A disk that is of a volume, and no device.
