@@ -9,8 +9,8 @@ use std::time::Duration;
 
 use bytes::{Bytes, BytesMut};
 use http_body_util::Full;
-use hyper::header::{CONNECTION, HeaderMap, HeaderValue, SEC_WEBSOCKET_ACCEPT, UPGRADE};
-use hyper::{Method, Response, StatusCode};
+use hyper::header::HeaderMap;
+use hyper::{Method, Response};
 use tokio::io::{AsyncRead, AsyncReadExt as _, AsyncWrite, AsyncWriteExt as _, split};
 use tokio::sync::watch;
 use tokio::time::timeout;
@@ -66,13 +66,7 @@ pub enum PageError {
 #[must_use]
 pub fn accept(method: &Method, headers: &HeaderMap) -> Option<Response<Full<Bytes>>> {
     let accept = opening::accept(method, headers).filter(|_| opening::upgrades(headers, opening::UPGRADE))?;
-    let mut response = Response::new(Full::default());
-    *response.status_mut() = StatusCode::SWITCHING_PROTOCOLS;
-    let headers = response.headers_mut();
-    headers.insert(CONNECTION, HeaderValue::from_static("Upgrade"));
-    headers.insert(UPGRADE, HeaderValue::from_static(opening::UPGRADE));
-    headers.insert(SEC_WEBSOCKET_ACCEPT, accept);
-    Some(response)
+    Some(opening::switch(accept))
 }
 
 /// Carries a stream to and from a page until one of them ends. [`close`] is to follow.

@@ -1,7 +1,7 @@
 //! WebSocket messages and their bytes (RFC 6455), as much of it as Kubernetes' streaming uses, at either end. Pure: no I/O, no
-//! clock. `opening` is the request that it begins with.
+//! clock. [`opening`] is the request that it begins with.
 
-pub(crate) mod opening;
+pub mod opening;
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD as BASE64;

@@ -5,14 +5,11 @@ use std::time::Duration;
 
 use http_body_util::{BodyExt as _, Full, LengthLimitError, Limited};
 use hyper::body::{Body as _, Bytes, Incoming};
-use hyper::header::{
-    CONNECTION, CONTENT_TYPE, HeaderMap, HeaderName, HeaderValue, SEC_WEBSOCKET_ACCEPT, SEC_WEBSOCKET_KEY,
-    SEC_WEBSOCKET_PROTOCOL, SEC_WEBSOCKET_VERSION, UPGRADE,
-};
-use hyper::{Request, Response, StatusCode};
+use hyper::header::{CONNECTION, CONTENT_TYPE, HeaderMap, HeaderValue, SEC_WEBSOCKET_PROTOCOL};
+use hyper::{Method, Request, Response, StatusCode};
 use hyper_util::rt::TokioIo;
 use serde_json::{Value, json};
-use streaming::websocket::{VERSION, accept};
+use streaming::websocket::opening;
 use tokio::sync::watch;
 use tokio::time::timeout;
 use tracing::{debug, info};
@@ -203,7 +200,7 @@ impl Server {
                 Ok(typed("image/png", held(running.screenshot(moves).await?, room)))
             }
             Does::Console | Does::Vnc | Does::PortForward => {
-                let switch = switch(request.headers())?;
+                let switch = switch(request.method(), request.headers())?;
                 let session = self.sessions.begin(namespace)?;
                 let running = running().await?;
                 let (stream, first) = match (verb.does, port) {
@@ -261,37 +258,23 @@ async fn body(request: Request<Incoming>, most: usize) -> Result<Bytes, Refusal>
 }
 
 /// The answer that begins a stream, if the request is one for it.
-fn switch(headers: &HeaderMap) -> Result<Answer, Refusal> {
+fn switch(method: &Method, headers: &HeaderMap) -> Result<Answer, Refusal> {
     let wrong = |text| Refusal::new(StatusCode::BAD_REQUEST, text);
-    let lists = |name: HeaderName, wanted: &str| values(headers, name).any(|one| one.eq_ignore_ascii_case(wanted));
-    if !lists(CONNECTION, "upgrade") || !lists(UPGRADE, "websocket") {
+    if !opening::upgrades(headers, opening::UPGRADE) {
         return Err(wrong("this is a stream: ask for an upgrade to WebSocket"));
     }
-    let key = headers.get(SEC_WEBSOCKET_KEY).and_then(|key| accept(key.to_str().ok()?));
-    let key = key.filter(|_| lists(SEC_WEBSOCKET_VERSION, VERSION));
-    let key = key.ok_or_else(|| wrong("WebSocket needs version 13 and a key of 16 bytes in base64"))?;
-    let is_offered = values(headers, SEC_WEBSOCKET_PROTOCOL).next().is_some();
-    if is_offered && !lists(SEC_WEBSOCKET_PROTOCOL, PLAIN) {
+    let accept = opening::accept(method, headers);
+    let accept = accept.ok_or_else(|| wrong("WebSocket needs version 13 and a key of 16 bytes in base64"))?;
+    let protocol = SEC_WEBSOCKET_PROTOCOL.as_str();
+    let is_offered = opening::values(headers, protocol).next().is_some();
+    if is_offered && !opening::lists(headers, protocol, PLAIN) {
         return Err(wrong("the one protocol here is plain.kubevirt.io"));
     }
-    let mut response = Response::new(Full::default());
-    *response.status_mut() = StatusCode::SWITCHING_PROTOCOLS;
-    let answered = response.headers_mut();
-    answered.insert(CONNECTION, HeaderValue::from_static("Upgrade"));
-    answered.insert(UPGRADE, HeaderValue::from_static("websocket"));
-    if let Ok(key) = HeaderValue::from_str(&key) {
-        answered.insert(SEC_WEBSOCKET_ACCEPT, key);
-    }
+    let mut response = opening::switch(accept);
     if is_offered {
-        answered.insert(SEC_WEBSOCKET_PROTOCOL, HeaderValue::from_static(PLAIN));
+        response.headers_mut().insert(SEC_WEBSOCKET_PROTOCOL, HeaderValue::from_static(PLAIN));
     }
     Ok(response)
-}
-
-/// All values of a header: its lines may be lists.
-fn values(headers: &HeaderMap, name: HeaderName) -> impl Iterator<Item = &str> {
-    let lines = headers.get_all(name).iter().filter_map(|line| line.to_str().ok());
-    lines.flat_map(|line| line.split(',')).map(str::trim).filter(|value| !value.is_empty())
 }
 
 fn accepted() -> Answer {

@@ -1,4 +1,5 @@
 use futures_util::FutureExt as _;
+use hyper::header::HeaderValue;
 use tokio::io::{DuplexStream, duplex};
 
 use super::*;
