@@ -13,9 +13,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use proto::tap::PodId;
 use vmspec::MachineId;
 use vmspec::error::{Error, Kind};
-use vmspec::plan::{
-    Below, BlockDevice, DeviceNumber, DiskFile, FileId, MachinePlan, OverlayDisk, VolumeDisk, VolumeFile,
-};
+use vmspec::plan::{Below, BlockDevice, DiskFile, FileId, MachinePlan, OverlayDisk, VolumeDisk, VolumeFile};
 
 use super::volume_name;
 use crate::model::{Container, ContainerState};
@@ -115,7 +113,7 @@ impl Store<'_> {
 /// What a file is that a volume's may be by another name. It is on a disk of the node, so this does not hang.
 fn id_of(local: &DiskFile) -> Option<FileId> {
     let found = fs::symlink_metadata(local.path()).ok()?;
-    Some(FileId { device: DeviceNumber::of(found.dev()), inode: found.ino() })
+    Some(FileId::of(found.dev(), found.ino()))
 }
 
 impl fmt::Display for Store<'_> {

@@ -23,8 +23,8 @@ use vmimage::inspect::{Bytes as _, DiskFormat, Expected, Policy, Refusal, examin
 use vmspec::draft::volume_disks::{Lower, Of, Wanted, of_empty_dir};
 use vmspec::error::{Error, Kind, Result};
 use vmspec::plan::{
-    Below, DescribedDisk, DeviceNumber, Disk, DiskFile, DiskSource, FileFormat, FileId, MachinePlan, OverlayDisk,
-    VolumeDisk, VolumeFile,
+    Below, DescribedDisk, Disk, DiskFile, DiskSource, FileFormat, FileId, MachinePlan, OverlayDisk, VolumeDisk,
+    VolumeFile,
 };
 use vmspec::{MountOptions, pod_dir};
 
@@ -391,7 +391,7 @@ fn size_of_new(volume: u64) -> Result<u64, NoDisk> {
 /// What a file is, by all of it.
 fn examined(file: &File) -> Result<Seen, NoDisk> {
     let found = file.metadata().map_err(io_failed("looked at"))?;
-    let id = FileId { device: DeviceNumber::of(found.dev()), inode: found.ino() };
+    let id = FileId::of(found.dev(), found.ino());
     let format = format_of(file).map_err(io_failed("read"))?;
     let size = match format {
         FileFormat::Raw if found.len() == 0 || !found.len().is_multiple_of(SECTOR) => {
@@ -426,7 +426,7 @@ fn check(planned: &VolumeFile) -> Result<u64, NoDisk> {
 fn open_same(planned: &VolumeFile, read_only: bool, is_direct: Option<bool>) -> Result<(File, bool), NoDisk> {
     let (file, is_direct) = open_for_qemu(&planned.path(), read_only, is_direct).map_err(io_failed("opened"))?;
     let found = file.metadata().map_err(io_failed("looked at"))?;
-    let id = FileId { device: DeviceNumber::of(found.dev()), inode: found.ino() };
+    let id = FileId::of(found.dev(), found.ino());
     if id == planned.id { Ok((file, is_direct)) } else { Err(NoDisk::Other) }
 }
 

@@ -50,6 +50,14 @@ pub struct FileId {
     pub inode: u64,
 }
 
+impl FileId {
+    /// Of what `stat` tells in `st_dev` and `st_ino`.
+    #[must_use]
+    pub fn of(device: u64, inode: u64) -> Self {
+        Self { device: DeviceNumber::of(device), inode }
+    }
+}
+
 words! {
     /// What is in a file.
     FileFormat {
