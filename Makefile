@@ -52,9 +52,8 @@ bed = guests=$$(tests/guests/build.sh $(GUESTS)); peers=$$(tests/peers/build.sh 
 FUZZ_FLAGS := -Cpasses=sancov-module -Cllvm-args=-sanitizer-coverage-level=4 \
 	-Cllvm-args=-sanitizer-coverage-inline-8bit-counters -Cllvm-args=-sanitizer-coverage-pc-table \
 	-Cllvm-args=-sanitizer-coverage-trace-compares --cfg fuzzing
-# Seconds for each target, and which; with RUNS at most so many inputs, always the same ones.
+# Seconds for each target, and which.
 TIME ?= 60
-RUNS ?=
 TARGETS ?=
 
 .PHONY: help setup host room proto build notices deb tarball image release bed demo test units test-unit test-root test-net test-node test-sriov test-iommufd test-installed test-vm test-restart test-soak test-cri test-kubelet test-proxy test-image test-mapping test-objects test-seed soak fuzz lint bench
@@ -133,21 +132,20 @@ demo: bed ## boots the tiny guest through the CRI socket, shows it, and shows th
 
 # What is tested is built as what is worked on: a release build takes three times as long, and shows nothing that this does not.
 test: PROFILE := dev
-# From an empty cache guests and peers take half as long to build as all else takes. They are built beside compilers, unit tests and
-# fuzz targets, and with what these leave of the processors; and the tier `net`, which needs few of them, does not wait for the rest.
-# Unit tests mostly wait, for programs of others above all: the fuzzer has the processors that they leave.
-# Of what tests and targets draw at random they draw the same here each time; `make test-unit` and `make fuzz` draw anew.
+# From an empty cache guests and peers take half as long to build as all else takes. They are built beside compilers and unit tests, and
+# with what these leave of the processors; and the tier `net`, which needs few of them, does not wait for the rest.
+# Unit tests mostly wait, for programs of others above all: what the bed lacks is built meanwhile.
+# Of what tests draw at random they draw the same here each time; `make test-unit` and `make fuzz` draw anew.
 test: export PROPTEST_RNG_SEED := 1
-test: room host ## unit tests, the same 100,000 inputs for each fuzz target, then every tier of the bed
+test: room host ## unit tests, then every tier of the bed
 	@mkdir -p target; tests/peers/build.sh cni clients >/dev/null; \
 	set -m; trap 'kill -- $$(jobs -p | sed s/^/-/) 2>/dev/null || :' EXIT; \
 	nice -n 19 tests/guests/build.sh >/dev/null 2>target/guests.log & guests=$$!; \
 	nice -n 19 tests/peers/build.sh >/dev/null 2>target/peers.log & peers=$$!; \
 	$(MAKE) --no-print-directory units; \
 	$(MAKE) --no-print-directory test-unit test-root >target/units.log 2>&1 & units=$$!; \
-	nice -n 10 $(MAKE) --no-print-directory fuzz TIME=10 RUNS=100000; \
+	nice -n 10 $(MAKE) --no-print-directory PROFILE=$(PROFILE) bed; \
 	wait $$units || { cat target/units.log; exit 1; }; grep '^test result' target/units.log; \
-	$(MAKE) --no-print-directory PROFILE=$(PROFILE) bed; \
 	others=; [ -z "$$(jobs -r)" ] || { $(MAKE) --no-print-directory PROFILE=$(PROFILE) test-net; \
 		for file in report.json junit.xml; do mv target/bed/$$file target/bed/net-$$file; done; others='--skip net::'; }; \
 	[ -z "$$(jobs -r)" ] || echo 'guests and peers are still being built: target/guests.log, target/peers.log'; \
@@ -158,7 +156,7 @@ fuzz: host ## runs every fuzz target for TIME=60 seconds; TARGETS='dhcp4 spdy' i
 	@$(locked) \
 	RUSTFLAGS='$(FUZZ_FLAGS)' $(CARGO) build --locked --profile fuzz --target $(GNU) -p fuzz --features libfuzzer; \
 	install -D -t target/fuzz $(CARGO_TARGET_DIR)/$(GNU)/fuzz/fuzz
-	@RUNS=$(RUNS) fuzz/run.sh target/fuzz/fuzz $(TIME) target/fuzz/out $(TARGETS)
+	@fuzz/run.sh target/fuzz/fuzz $(TIME) target/fuzz/out $(TARGETS)
 
 # Unit tests, all of tapmanager, that make network namespaces, give files to other users or start CNI plugins, by how their
 # names begin. `test-root` fails if one of these names no test.

@@ -1,10 +1,8 @@
 #!/bin/bash
 # Runs every target, as many at a time as there are processors, and fails if one finds a fault; the input that shows it
-# is left in OUT. usage: [RUNS=N] run.sh PROGRAM SECONDS OUT [TARGET]...
+# is left in OUT. usage: run.sh PROGRAM SECONDS OUT [TARGET]...
 #
 # What a run finds of interest is kept in $VIRTLET_CACHE/fuzz for the next run; the corpora of the clone are read only.
-# With RUNS each target gets that many inputs, the same ones whenever and wherever this clone is run, and what is kept there is not used:
-# what a change has to pass must not end otherwise than it did before.
 set -euo pipefail
 program=$(realpath "$1") seconds=$2 out=$(realpath -m "$3")
 shift 3
@@ -13,16 +11,10 @@ found=${VIRTLET_CACHE:-$HOME/.cache/virtlet-rs}/fuzz
 mkdir -p "$out"
 
 one() { # TARGET
-	local corpora=("$found/$1" "$here/corpus/$1") run=() fixed=()
 	mkdir -p "$found/$1"
-	if [ -n "${RUNS:-}" ]; then
-		# Addresses and the order of a folder's files would make a difference, too.
-		corpora=() run=(setarch -R)
-		fixed=(-seed=1 -runs="$RUNS" -reload=0 -seed_inputs="$(printf '%s\n' "$here/corpus/$1"/* | LC_ALL=C sort | paste -sd,)")
-	fi
 	# A frame, a message and a result are bounded by who reads them; longer inputs show nothing more.
-	if FUZZ_TARGET=$1 "${run[@]}" "$program" "${fixed[@]}" -max_total_time="$seconds" -max_len=4096 -timeout=10 \
-		-rss_limit_mb=1024 -artifact_prefix="$out/$1-" "${corpora[@]}" >"$out/$1.log" 2>&1; then
+	if FUZZ_TARGET=$1 "$program" -max_total_time="$seconds" -max_len=4096 -timeout=10 \
+		-rss_limit_mb=1024 -artifact_prefix="$out/$1-" "$found/$1" "$here/corpus/$1" >"$out/$1.log" 2>&1; then
 		echo "fuzz $1: $(grep -a '^Done' "$out/$1.log")"
 	else
 		echo "fuzz $1: FAILED; the input is $(ls -t "$out/$1-"* | head -n 1)"

@@ -10,7 +10,7 @@ use crate::pace::Deadline;
 /// Least time between two looks.
 const POLL: Duration = Duration::from_millis(20);
 /// Most time between two looks.
-const LONGEST: Duration = Duration::from_secs(2);
+const LONGEST: Duration = Duration::from_secs(8);
 /// So many times as long as a look took nobody looks again: a program that is started for each would otherwise take a whole
 /// processor from the guest that is waited for.
 const RESTS: u32 = 4;
