@@ -75,7 +75,7 @@ pub enum VmVerb {
 #[derive(Debug, Args)]
 pub struct VmNames {
     /// VMs by their names, also as vm/NAME or vmi/NAME, behind which may be /NAMESPACE; or the kind as a word in front
-    #[arg(value_name = "[vm|vmi] NAME", required = true, add = complete::vms(), value_parser = name::non_empty)]
+    #[arg(value_name = "NAME", required = true, add = complete::vms(), value_parser = name::non_empty)]
     pub names: Vec<String>,
     /// Where.
     #[command(flatten)]
@@ -162,7 +162,7 @@ pub struct VmGet {
 #[derive(Debug, Args)]
 pub struct VmName {
     /// VM by its name, also as vm/NAME or vmi/NAME, behind which may be /NAMESPACE; or the kind as a word in front
-    #[arg(value_name = "[vm|vmi] NAME", required = true, add = complete::vms(), value_parser = name::non_empty)]
+    #[arg(value_name = "NAME", required = true, add = complete::vms(), value_parser = name::non_empty)]
     pub name: Vec<String>,
     /// Where.
     #[command(flatten)]
@@ -184,7 +184,7 @@ pub struct VmConsole {
 #[derive(Debug, Args)]
 pub struct VmVnc {
     /// VM by its name, also as vm/NAME or vmi/NAME, behind which may be /NAMESPACE; or the kind as a word in front
-    #[arg(value_name = "[vm|vmi] NAME", required = true, add = complete::vms(), value_parser = name::non_empty)]
+    #[arg(value_name = "NAME", required = true, add = complete::vms(), value_parser = name::non_empty)]
     pub name: Vec<String>,
     /// Local port [default: a free one]
     #[arg(short, long, default_value_t = 0, hide_default_value = true)]

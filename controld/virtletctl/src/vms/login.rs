@@ -52,8 +52,8 @@ pub(super) async fn scp(wanted: &VmScp) -> Result<(), CtlError> {
     let guest = guest(&vm).await?;
     let user = user.or_else(|| chosen(&wanted.login, &guest, name));
     let mut args = options(&vm, &wanted.at, &wanted.login, &guest, "-P")?;
-    args.extend(wanted.recursive.then(|| "-r".into()));
-    args.extend(wanted.preserve.then(|| "-p".into()));
+    args.extend(wanted.recursive.then(|| OsString::from("-r")));
+    args.extend(wanted.preserve.then(|| OsString::from("-p")));
     args.push("--".into());
     let user = user.map(|user| format!("{user}@")).unwrap_or_default();
     let theirs = format!("{user}{}:{path}", host(&vm));
@@ -118,8 +118,8 @@ async fn guest(vm: &Vm) -> Result<Guest, CtlError> {
     let text = |pointer: &str| vmi.pointer(pointer).and_then(serde_json::Value::as_str);
     // A name of a host for ssh, which nobody's object may make anything else of.
     let uid = text("/metadata/uid").filter(|uid| uid.bytes().all(|byte| byte.is_ascii_alphanumeric() || byte == b'-'));
-    let volumes = vmi.pointer("/spec/volumes").and_then(serde_json::Value::as_array).into_iter().flatten();
-    let image = volumes.filter_map(|volume| volume.pointer("/containerDisk/image")?.as_str()).next();
+    let mut volumes = vmi.pointer("/spec/volumes").and_then(serde_json::Value::as_array).into_iter().flatten();
+    let image = volumes.find_map(|volume| volume.pointer("/containerDisk/image")?.as_str());
     Ok(Guest { uid: uid.filter(|uid| !uid.is_empty()).map(str::to_owned), user: image.and_then(login::user) })
 }
 

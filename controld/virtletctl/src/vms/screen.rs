@@ -200,7 +200,7 @@ mod tests {
     const VNC: &str = "GET /apis/subresources.kubevirt.io/v1/namespaces/default/virtualmachineinstances/web/vnc";
     const RFB: &str = "RFB 003.008\n";
 
-    async fn screen(api: &Api) -> Screen {
+    fn screen(api: &Api) -> Screen {
         let cluster = cluster(&api.at, &nowhere());
         let vm = Vm { cluster, kind: None, namespace: "default".into(), name: "web".into() };
         Screen { vm, pages: Pages::default() }
@@ -210,7 +210,7 @@ mod tests {
     async fn a_viewer_sees_the_screen_and_may_have_it_back() {
         let api = Api::start().await;
         api.answers("GET ", STREAM, RFB);
-        let screen = screen(&api).await;
+        let screen = screen(&api);
         screen.look(false).await.expect("it speaks");
         let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await.expect("bound");
         let mut viewer = TcpStream::connect(listener.local_addr().expect("an address")).await.expect("connected");
@@ -234,7 +234,7 @@ mod tests {
     async fn a_page_has_both_streams() {
         let api = Api::start().await;
         api.answers("GET ", STREAM, RFB);
-        let screen = screen(&api).await;
+        let screen = screen(&api);
         let mut opened = screen.screen().await.expect("a stream");
         let mut first = [0; 12];
         opened.read.read_exact(&mut first).await.expect("read");
@@ -253,12 +253,12 @@ mod tests {
     async fn a_screen_that_is_not_to_be_had_is_told() {
         let api = Api::start().await;
         api.answers("GET ", STREAM, &format!("{ENDS}somebody else views it"));
-        let told = screen(&api).await.look(true).await.expect_err("it ends");
+        let told = screen(&api).look(true).await.expect_err("it ends");
         assert_eq!(common::Chain(&told).to_string(), "stream of the VM ended: somebody else views it");
         assert_eq!(api.asked(), [VNC]);
         let status = "{\"kind\":\"Status\",\"message\":\"no screen\"}";
         api.answers("GET ", 409, status);
-        let told = screen(&api).await.look(true).await.expect_err("it is refused");
+        let told = screen(&api).look(true).await.expect_err("it is refused");
         assert_eq!(
             (told.to_string().as_str(), told.exit_code()),
             ("failed to show the screen of `default/web`: no screen", 69)
