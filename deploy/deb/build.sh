@@ -78,5 +78,7 @@ pack virtlet "$(libraries controld tapmanager virtlet-sriov)"
 
 root=$work/virtletctl
 put 755 "$DIST/virtletctl" /usr/bin/virtletctl
+# As kubectl finds a plugin, and what completes its words.
+for name in kubectl-virtlet kubectl_complete-virtlet; do ln -s virtletctl "$root/usr/bin/$name"; done
 manual virtletctl
 pack virtletctl "$(libraries virtletctl)"

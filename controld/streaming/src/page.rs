@@ -134,7 +134,7 @@ async fn up(
                     }
                 }
                 Piece::Ping(ping) => said.send_modify(|said| (said.pings, said.ping) = (said.pings + 1, ping)),
-                Piece::Close => return Ok(Ended::Page),
+                Piece::Close(_) => return Ok(Ended::Page),
             }
         }
         if stream.flush().await.is_err() {

@@ -79,8 +79,8 @@ pub enum Piece {
     },
     /// To be answered by a [`PONG`] with the same payload.
     Ping(Bytes),
-    /// The peer leaves.
-    Close,
+    /// The peer leaves; a code in two bytes and a text, or nothing.
+    Close(Bytes),
 }
 
 /// Parser of a peer's messages: a client's, unless it is made by [`Decoder::of_server`]. Of no use after an error.
@@ -183,7 +183,7 @@ impl Decoder {
             mask_with(&mut bytes, &mut { mask });
             return Ok(Some(match opcode {
                 PING => Head::Control(Piece::Ping(Bytes::copy_from_slice(&bytes))),
-                CLOSE => Head::Control(Piece::Close),
+                CLOSE => Head::Control(Piece::Close(Bytes::copy_from_slice(&bytes))),
                 _ => Head::Ignored,
             }));
         }
@@ -285,7 +285,7 @@ mod tests {
             while let Some(piece) = decoder.decode(&mut buffer)? {
                 match piece {
                     Piece::Message { bytes, .. } | Piece::Ping(bytes) => message.extend_from_slice(&bytes),
-                    Piece::Close => return Ok(message),
+                    Piece::Close(_) => return Ok(message),
                 }
             }
         }

@@ -1,8 +1,10 @@
-//! A machine in a browser: a page with its screen and its serial console, served on loopback until the user leaves. Called by `vnc`.
+//! A machine in a browser: a page with its screen and its serial console, served on loopback until the user leaves. Called by `vnc` and
+//! `vm vnc`.
 //!
 //! Where the two streams come from is the caller's matter ([`Streams`]). The page is in the program ([`files`]); the browser fetches nothing
 //! from elsewhere. Who may see it: [`door`]. What a request gets is decided without I/O ([`site`]). Each connection is one task, from its
-//! first byte to the end of the stream that it may become ([`session`]), and there are only so many of them.
+//! first byte to the end of the stream that it may become ([`session`]), and there are only so many of them. Which page has the screen by a
+//! node's account, the caller asks ([`seats`]).
 //!
 //! Whoever runs on this machine can connect, and so can each page of others in the user's browser. So nothing is served without the
 //! cookie, and none but our own address and origin are taken.
@@ -25,6 +27,7 @@ use tokio::net::{TcpListener, TcpStream};
 use tokio::task::{AbortHandle, JoinSet};
 use tokio::time::timeout;
 
+pub(super) use self::seats::Pages;
 use self::session::{Kind, Sessions};
 use self::site::Site;
 use super::error::CtlError;
@@ -35,6 +38,7 @@ mod answer;
 mod door;
 mod files;
 mod opener;
+mod seats;
 mod session;
 mod site;
 

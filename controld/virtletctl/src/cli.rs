@@ -21,6 +21,10 @@ pub use self::pods::{
 pub use self::ps::{Ps, Shape};
 pub use self::run::Run;
 pub use self::vm::{Cluster, Firmware, Manifests, Notation, RuntimeClass, VmCommand, VmConvert, VmLint, VmRender};
+pub use self::vms::{
+    Told, VmAct, VmConsole, VmFreeze, VmGet, VmLogin, VmName, VmNames, VmPortForward, VmScp, VmScreenshot, VmSsh,
+    VmStart, VmStop, VmTell, VmVerb, VmVersion, VmVnc,
+};
 use super::{complete, name};
 
 mod exec;
@@ -33,19 +37,35 @@ mod pods;
 mod ps;
 mod run;
 mod vm;
+mod vms;
 
 const EXIT_CODES: &str = "\
 Exit codes:
   0         all went well; also of `port-forward` that Ctrl-C ends
-  1         it failed; of `doctor`: a check failed; of `vm`: an object would be refused; of
+  1         it failed; of `doctor`: a check failed; of `vm lint`: an object would be refused; of
             `proxy`: something stands in the way
   2         what is written is no command
   2 to 7    of `image`, and of `run` for an image: see `virtletctl image --help`
+  64 to 77  of `vm` in a cluster: 64 it does not do that, 66 no such VM, 69 not in the state it is
+            in, 75 it does not answer now, 77 no right to that
   65, 66    of `image inspect`: no store would take the file, or it cannot be read
   74        the output cannot be written, or what is read for `image inspect` fails
   126, 127  of `exec`: the guest did not start the command, or has no such program
   130, 143  ended by Ctrl-C, or by SIGTERM; 129 by SIGHUP, 131 by SIGQUIT
 `exec` and `ssh` end with what the command in the guest ends with.";
+
+const PLUGIN_EXIT_CODES: &str = "\
+Exit codes:
+  0         all went well
+  1         it failed; of `lint`: an object would be refused
+  2         what is written is no command
+  64        the cluster does not do that
+  66        there is no such VM
+  69        the VM is not in the state that it is to be in
+  75        the cluster, or the VM's node, does not answer now
+  77        no right to that
+  130, 143  ended by Ctrl-C, or by SIGTERM
+`ssh` ends with what the command in the guest ends with.";
 
 /// Runs virtual machines as pods on this node, through controld.
 #[derive(Debug, Parser)]
@@ -61,6 +81,24 @@ pub struct Cli {
     /// What to do.
     #[command(subcommand)]
     pub command: Command,
+}
+
+/// VMs of the cluster that kubectl asks, by KubeVirt's verbs.
+///
+/// A plugin of kubectl's; `virtletctl vm` by another name.
+#[derive(Debug, Parser)]
+#[command(name = "kubectl-virtlet", bin_name = "kubectl virtlet", version, after_long_help = PLUGIN_EXIT_CODES)]
+pub struct Plugin {
+    /// What to do.
+    #[command(subcommand)]
+    pub command: VmCommand,
+}
+
+impl From<Plugin> for Cli {
+    fn from(plugin: Plugin) -> Self {
+        let command = Command::Vm { command: plugin.command };
+        Self { socket: complete::SOCKET_PATH.into(), version: env!("CARGO_PKG_VERSION"), command }
+    }
 }
 
 /// The commands.
@@ -92,9 +130,10 @@ pub enum Command {
     /// Asks no cluster: it is `controld validate`, by this node's configuration. The daemon, if it runs, says whether machines are
     /// emulated, as that takes memory. Exit code 1 if one would not.
     Validate(Validate),
-    /// KubeVirt's objects in files: what of them is supported, and the pods that they are here
+    /// VMs of a cluster, by KubeVirt's verbs; and KubeVirt's objects in files
     ///
-    /// Asks neither a cluster nor the daemon. docs/virtual-machines.md says what is the same as with KubeVirt, and what is not.
+    /// They go to the cluster that the kubeconfig names, from anywhere, and ask no daemon; as a plugin of kubectl's they are `kubectl virtlet`.
+    /// `lint`, `render` and `convert` ask nobody. docs/virtual-machines.md says what is the same as with KubeVirt, and what is not.
     Vm {
         /// What to do.
         #[command(subcommand)]

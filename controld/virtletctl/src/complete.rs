@@ -1,9 +1,11 @@
-//! What a shell's Tab completes: commands and options by clap, and names of pods, for which controld is asked.
+//! What a shell's Tab completes: commands and options by clap, names of pods, for which controld is asked, and names of VMs, for which the
+//! cluster is.
 //!
-//! A shell's script calls this program with [`VARIABLE`] set, so nothing else may be read or printed then.
+//! A shell's script calls this program with [`VARIABLE`] set, so nothing else may be read or printed then. kubectl's own script has kubectl
+//! run a program [`OF_PLUGIN`] for words of the plugin, which is this one by another name ([`answer_kubectl`]).
 
 use std::ffi::{OsStr, OsString};
-use std::io;
+use std::io::{self, Write};
 use std::time::Duration;
 
 use clap_complete::Shell;
@@ -13,6 +15,9 @@ use common::dns::is_label;
 use tokio::time::timeout;
 
 use super::client::Client;
+use super::cluster::Cluster;
+use super::error::ClusterError;
+use super::kubeconfig::At;
 use super::{front, kind, name};
 
 /// Names the socket of controld where the command line does not.
@@ -22,6 +27,16 @@ pub(super) const SOCKET_PATH: &str = "/run/virtlet/cri.sock";
 /// Says for which shell words are wanted.
 pub const VARIABLE: &str = "VIRTLETCTL_COMPLETE";
 const PROGRAM: &str = "virtletctl";
+/// The program that kubectl runs for words behind `kubectl virtlet`.
+pub const OF_PLUGIN: &str = "kubectl_complete-virtlet";
+/// What is to be done with candidates, as kubectl's scripts have it: no names of files beside them.
+const NO_FILES: &str = ":4";
+/// Has the API server tell names alone.
+const NAMES: &str = "application/json;as=PartialObjectMetadataList;v=v1;g=meta.k8s.io,application/json";
+/// Names that are asked for.
+const MOST: usize = 500;
+/// Objects that VMs are named by.
+const VMS: [&str; 2] = ["virtualmachines", "virtualmachineinstances"];
 /// Nobody waits longer for a Tab.
 const PATIENCE: Duration = Duration::from_secs(2);
 /// zsh runs a file of `fpath` as the function of its name at the first Tab, which would complete nothing then.
@@ -52,6 +67,71 @@ pub(super) fn script(shell: Shell) -> io::Result<Vec<u8>> {
         script.extend(AUTOLOADED.bytes());
     }
     Ok(script)
+}
+
+/// Answers kubectl: `words` are those behind the plugin's name, the last of which is typed. A line for each candidate, with what it is
+/// behind a tab.
+///
+/// # Errors
+/// When it cannot be written.
+pub fn answer_kubectl(
+    factory: impl Fn() -> clap::Command,
+    words: Vec<OsString>,
+    out: &mut dyn Write,
+) -> io::Result<()> {
+    let mut words: Vec<OsString> = std::iter::once(PROGRAM.into()).chain(words).collect();
+    let typed = if words.len() > 1 { words.pop() } else { None };
+    let words = front::without_options(front::behind_verb(&factory(), words, 1), 1);
+    let at = words.len();
+    let words = words.into_iter().chain([typed.unwrap_or_default()]).collect();
+    let here = std::env::current_dir().ok();
+    for one in clap_complete::engine::complete(&mut factory(), words, at, here.as_deref())? {
+        let help = one.get_help().map(ToString::to_string).unwrap_or_default();
+        let tab = if help.is_empty() { "" } else { "\t" };
+        writeln!(out, "{}{tab}{}", one.get_value().display(), help.lines().next().unwrap_or_default())?;
+    }
+    writeln!(out, "{NO_FILES}")?;
+    out.flush()
+}
+
+/// Completes the name of a VM of the cluster that the line is for, behind a user and a kind, too.
+pub(super) fn vms() -> ArgValueCompleter {
+    ArgValueCompleter::new(|current: &OsStr| {
+        let Some(current) = current.to_str() else { return Vec::new() };
+        let words: Vec<String> = std::env::args_os().filter_map(|word| word.into_string().ok()).collect();
+        let Ok(runtime) = tokio::runtime::Builder::new_current_thread().enable_all().build() else {
+            return Vec::new();
+        };
+        let found = async { timeout(PATIENCE, vms_from(current, &At::of_words(&words))).await };
+        let Ok(Ok(found)) = runtime.block_on(found) else { return Vec::new() };
+        found.into_iter().map(CompletionCandidate::new).collect()
+    })
+}
+
+/// Names of VMs that go on from what is typed, and of instances; of one of both, if its kind is in front.
+async fn vms_from(current: &str, at: &At) -> Result<Vec<String>, ClusterError> {
+    let begin = current.rsplit_once(['@', '/']).map_or(0, |(front, _)| front.len() + 1);
+    let (front, typed) = current.split_at(begin);
+    let plurals = match front.trim_end_matches('/').rsplit('@').next().unwrap_or_default() {
+        "" => &VMS[..],
+        "vm" | "vms" | "virtualmachine" | "virtualmachines" => &VMS[..1],
+        "vmi" | "vmis" | "virtualmachineinstance" | "virtualmachineinstances" => &VMS[1..],
+        _ => return Ok(Vec::new()),
+    };
+    let cluster = Cluster::connect(at).await?;
+    let mut found = Vec::new();
+    for plural in plurals {
+        let path = format!("{}?limit={MOST}", cluster.objects(plural, Some(cluster.namespace())));
+        let list = cluster.json("list names", &path, Some(NAMES)).await?;
+        let items = list["items"].as_array().into_iter().flatten();
+        let names = items.filter_map(|item| item.pointer("/metadata/name")?.as_str());
+        // A shell reads them.
+        let names = names.filter(|name| name.starts_with(typed) && name.split('.').all(is_label));
+        found.extend(names.map(|name| format!("{front}{name}")));
+    }
+    found.sort();
+    found.dedup();
+    Ok(found)
 }
 
 /// Completes the name of a pod, behind a user and a kind, too.
@@ -122,7 +202,10 @@ fn socket(words: impl Iterator<Item = OsString>) -> Option<String> {
 
 #[cfg(test)]
 mod tests {
+    use clap::CommandFactory as _;
+
     use super::*;
+    use crate::cluster::tests::Api;
 
     #[test]
     fn names_go_on_from_what_is_typed() {
@@ -140,6 +223,45 @@ mod tests {
         ] {
             assert_eq!(candidates(typed, &pods), wanted, "{typed}");
         }
+    }
+
+    #[tokio::test]
+    async fn names_of_vms_are_those_of_the_cluster() {
+        let api = Api::start().await;
+        let list = |names: &[&str]| {
+            let items: Vec<_> = names.iter().map(|name| serde_json::json!({ "metadata": { "name": name } })).collect();
+            serde_json::json!({ "items": items }).to_string()
+        };
+        let at = "GET /apis/kubevirt.io/v1/namespaces/prod";
+        api.answers(&format!("{at}/virtualmachines?"), 200, &list(&["web", "db", "x$(reboot)"]));
+        api.answers(&format!("{at}/virtualmachineinstances?"), 200, &list(&["web", "job"]));
+        let words: Vec<String> = ["-n", "prod", "--kubeconfig", &api.kubeconfig].map(str::to_owned).into();
+        let here = At::of_words(&words);
+        for (typed, wanted) in [
+            ("", &["db", "job", "web"][..]),
+            ("w", &["web"]),
+            ("root@vm/w", &["root@vm/web"]),
+            ("vmi/", &["vmi/job", "vmi/web"]),
+            ("vm/web/", &[]),
+            ("x", &[]),
+        ] {
+            assert_eq!(vms_from(typed, &here).await.expect("asked"), wanted, "{typed}");
+        }
+    }
+
+    #[test]
+    fn kubectl_is_told_candidates_and_that_there_are_no_files() {
+        let told = |line: &[&str]| {
+            let mut out = Vec::new();
+            let words = line.iter().map(OsString::from).collect();
+            answer_kubectl(crate::cli::Plugin::command, words, &mut out).expect("written");
+            String::from_utf8(out).expect("text")
+        };
+        assert_eq!(told(&["fsl"]), "fslist\tPrint the file systems of the guest, as JSON\n:4\n");
+        assert_eq!(told(&["-n", "prod", "--context=c", "unf"]), "unfreeze\tLet file systems of guests go on\n:4\n");
+        assert!(told(&["-n", "prod", "stop", "--gr"]).starts_with("--grace-period\t"));
+        assert!(told(&[]).contains("start\tStart VMs\n"), "{}", told(&[]));
+        assert!(told(&[""]).contains("start\tStart VMs\n"));
     }
 
     #[test]

@@ -21,13 +21,13 @@ use super::text::shown;
 /// Leaves: Ctrl-].
 const LEAVE: u8 = 0x1d;
 /// How long a session's end may take: its reason, or the sending of what was typed last.
-const END_DEADLINE: Duration = Duration::from_secs(5);
+pub(super) const END_DEADLINE: Duration = Duration::from_secs(5);
 /// Output that is read at once.
 const CHUNK: usize = 8192;
 
 /// How a session came to its end.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Ended {
+pub(super) enum Ended {
     Machine,
     User,
 }
@@ -41,7 +41,15 @@ pub(super) async fn run(client: &Client, wanted: &cli::Console) -> Result<(), Ct
 /// Attaches to the console of a machine, whose pod is `pod`.
 pub(super) async fn attach_to(client: &Client, container: &str, pod: &str) -> Result<(), CtlError> {
     let session = join(client, container).await?;
-    let name = shown(pod);
+    at_terminal(pod, async move |keys, leaves| talk(session, keys, leaves, tokio::io::stdout()).await).await
+}
+
+/// Has our terminal, raw, for as long as a session of the console of `name` lasts, which is given what is typed, and whether Ctrl-] is to leave it.
+pub(super) async fn at_terminal(
+    name: &str,
+    session: impl AsyncFnOnce(mpsc::Receiver<Bytes>, bool) -> Result<Ended, CtlError>,
+) -> Result<(), CtlError> {
+    let name = shown(name);
     // Before the terminal changes, so that none of them finds it changed.
     let mut signals = Signals::listen()?;
     let stdin = io::stdin();
@@ -52,7 +60,7 @@ pub(super) async fn attach_to(client: &Client, container: &str, pod: &str) -> Re
     let raw = if is_terminal { Some(Raw::enter(stdin).map_err(terminal::no_raw)?) } else { None };
     let keys = terminal::keys().map_err(terminal::no_keys)?;
     let ended = tokio::select! {
-        ended = talk(session, keys, is_terminal, tokio::io::stdout()) => ended,
+        ended = session(keys, is_terminal) => ended,
         signal = signals.next() => Err(CtlError::Interrupted(signal)),
     };
     drop(raw);
@@ -101,7 +109,7 @@ async fn talk(
 }
 
 /// Copies the console's output until it ends.
-async fn show(console: Option<Input>, mut out: impl AsyncWrite + Unpin) -> Result<(), CtlError> {
+pub(super) async fn show(console: Option<Input>, mut out: impl AsyncWrite + Unpin) -> Result<(), CtlError> {
     let Some(mut console) = console else { return Ok(()) };
     let mut buffer = vec![0; CHUNK];
     // How the session failed, if it did, is told by its end.
@@ -113,7 +121,7 @@ async fn show(console: Option<Input>, mut out: impl AsyncWrite + Unpin) -> Resul
 }
 
 /// Copies input to the console. Returns when the user leaves, or hangs up; never if `leaves` is not set.
-async fn type_in(mut keys: mpsc::Receiver<Bytes>, console: Option<Output>, leaves: bool) {
+pub(super) async fn type_in(mut keys: mpsc::Receiver<Bytes>, console: Option<Output>, leaves: bool) {
     let mut console = console;
     while let Some(typed) = keys.recv().await {
         let leave = typed.iter().position(|key| *key == LEAVE).filter(|_| leaves);

@@ -9,6 +9,7 @@ use common::Chain;
 use streaming::client::{AttachError, EndError};
 use tonic::Code;
 
+pub use self::cluster::{ClusterError, Lost};
 pub use self::code::by_signal;
 pub(super) use self::code::{NO_PROGRAM, not_started};
 pub use self::copy::CopyError;
@@ -17,6 +18,7 @@ pub use self::line::Line;
 pub use self::refusal::Refusal;
 
 mod advice;
+mod cluster;
 mod code;
 mod copy;
 mod image;
@@ -154,6 +156,9 @@ pub enum CtlError {
         /// What there is.
         known: Vec<String>,
     },
+    /// A cluster, of which something of a VM is wanted.
+    #[error(transparent)]
+    OfCluster(#[from] ClusterError),
     /// An image, or a file of one, with which something is the matter.
     #[error(transparent)]
     OfImage(#[from] ImageError),

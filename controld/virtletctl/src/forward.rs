@@ -20,7 +20,7 @@ use super::client::Client;
 use super::error::CtlError;
 use super::find::Node;
 use super::interrupt::Interrupt;
-use super::ports::Address;
+use super::ports::{Address, Ports};
 use super::tell::tell_line;
 use super::text::shown;
 
@@ -51,9 +51,26 @@ async fn forward_ports(
     pod.running()?;
     let url = client.port_forward(&pod.sandbox.id).await?;
     let session = Arc::new(forward(&url).await.map_err(CtlError::Forward)?);
+    let carried = session.clone();
+    let carry = move |stream, port| carry(stream, carried.clone(), port);
+    let closed = session.closed().cancelled_owned();
+    listen_all((&wanted.ports[..], &wanted.addresses[..]), out, carry, closed).await?;
+    Err(CtlError::ForwardLost(shown(&pod.name())))
+}
+
+/// Listens on local ports, and has each connection carried to a remote port, until `closed`.
+pub(super) async fn listen_all<F>(
+    (all, addresses): (&[Ports], &[Address]),
+    out: &mut (dyn Write + Send),
+    carry: impl Fn(TcpStream, u16) -> F + Clone + Send + 'static,
+    closed: impl Future<Output = ()>,
+) -> Result<(), CtlError>
+where
+    F: Future<Output = ()> + Send + 'static,
+{
     let mut listening = JoinSet::new();
-    for ports in &wanted.ports {
-        for address in &wanted.addresses {
+    for ports in all {
+        for address in addresses {
             let (listeners, lacks) = listen(*address, ports.local).await?;
             if let Some(lacks) = lacks {
                 tell_line(&lacks);
@@ -61,13 +78,14 @@ async fn forward_ports(
             for listener in listeners {
                 let local = listener.local_addr()?;
                 writeln!(out, "Forwarding from {local} -> {}", ports.remote)?;
-                listening.spawn(accept(listener, session.clone(), ports.remote));
+                let (carry, remote) = (carry.clone(), ports.remote);
+                listening.spawn(accept(listener, move |stream| carry(stream, remote)));
             }
         }
     }
     out.flush()?;
-    session.closed().cancelled_owned().await;
-    Err(CtlError::ForwardLost(shown(&pod.name())))
+    closed.await;
+    Ok(())
 }
 
 /// Listens on a port of loopback, in both families if there are two, as kubectl does; or on one address. With what is to be said if the
@@ -93,14 +111,17 @@ async fn listen(address: Address, port: u16) -> Result<(Vec<TcpListener>, Option
     }
 }
 
-/// Takes connections for as long as the session lives.
-async fn accept(listener: TcpListener, session: Arc<Forward>, port: u16) {
+/// Takes connections, each of which is carried.
+async fn accept<F>(listener: TcpListener, carry: impl Fn(TcpStream) -> F)
+where
+    F: Future<Output = ()> + Send + 'static,
+{
     let mut connections = JoinSet::new();
     loop {
         tokio::select! {
             accepted = listener.accept(), if connections.len() < MAX_CONNECTIONS => match accepted {
                 Ok((stream, _)) => {
-                    connections.spawn(carry(stream, session.clone(), port));
+                    connections.spawn(carry(stream));
                 }
                 Err(error) => {
                     tell_line(&format!("connection not accepted: {error}"));
@@ -228,7 +249,7 @@ mod tests {
         let session = Arc::new(forward(&url).await.expect("a session"));
         let local = TcpListener::bind("127.0.0.1:0").await.expect("bound");
         let address = local.local_addr().expect("an address");
-        tokio::spawn(accept(local, session, 80));
+        tokio::spawn(accept(local, move |stream| carry(stream, session.clone(), 80)));
         (server, address)
     }
 

@@ -5,11 +5,14 @@
 //! socket; what it must remember of a pod (where its logs are) it keeps in the pod's labels. Text that comes from the
 //! server is printed with its control characters escaped (`text`), except for logs and consoles, which are for the
 //! terminal as they are.
+//!
+//! The commands of [`vms`] are for those who have a cluster and no node: they speak to its API ([`cluster`]) and to no daemon.
 
 mod ancestor;
 mod browser;
 pub mod cli;
 pub mod client;
+mod cluster;
 pub mod complete;
 pub mod condition;
 mod console;
@@ -34,6 +37,7 @@ mod inspect;
 pub mod interrupt;
 mod jsonpath;
 mod kind;
+pub mod kubeconfig;
 mod logdir;
 mod login;
 mod logs;
@@ -67,6 +71,7 @@ mod until;
 mod variable;
 mod version;
 mod vm;
+mod vms;
 mod vnc;
 mod wait;
 
@@ -77,7 +82,7 @@ use std::pin::Pin;
 use clap::CommandFactory as _;
 use common::manual::{self, Section};
 
-use self::cli::{Cli, Command, ImageCommand, ProxyCommand};
+use self::cli::{Cli, Command, ImageCommand, ProxyCommand, VmCommand};
 use self::client::Client;
 use self::error::CtlError;
 use self::interrupt::Interrupt;
@@ -107,6 +112,9 @@ pub async fn run(cli: Cli, out: &mut (dyn Write + Send), interrupt: Interrupt) -
         }
         Command::Proxy { command: Some(ProxyCommand::Disable(wanted)) } => {
             return Box::pin(proxy::disable(wanted, &cli.socket, out)).await.map_err(one);
+        }
+        Command::Vm { command: VmCommand::InCluster(verb) } => {
+            return Box::pin(vms::run(verb, cli.version, out, &interrupt)).await;
         }
         Command::Vm { command } => return vm::run(command, out),
         Command::Validate(wanted) => return Err(one(Box::pin(explain::validate(wanted, &cli.socket)).await)),

@@ -18,7 +18,7 @@ use super::tell::tell_line;
 use super::{cli, login};
 
 /// Where host keys are kept; `ssh` puts the home directory in.
-const KNOWN_HOSTS: &str = "%d/.ssh/virtlet_known_hosts";
+pub(super) const KNOWN_HOSTS: &str = "%d/.ssh/virtlet_known_hosts";
 
 /// How long a guest that boots may take until it can be logged in at.
 const BOOT: Duration = Duration::from_secs(180);

@@ -25,6 +25,8 @@ pub(super) fn run(command: &VmCommand, out: &mut (dyn Write + Send)) -> Result<(
         VmCommand::Lint(wanted) => lint(wanted, out),
         VmCommand::Render(wanted) => render(wanted, out),
         VmCommand::Convert(wanted) => convert_all(wanted, out),
+        // Done by `vms`.
+        VmCommand::InCluster(_) => Ok(()),
     }
 }
 

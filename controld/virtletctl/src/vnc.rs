@@ -6,7 +6,7 @@ use std::future;
 use std::io::{self, IsTerminal as _, Write};
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::path::Path;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::{Bytes, BytesMut};
@@ -16,10 +16,9 @@ use streaming::client::{EndError, Options, Session, attach};
 use tokio::io::{AsyncReadExt as _, AsyncWrite, duplex, sink};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::mpsc;
-use tokio::time::Instant;
 use tokio_util::task::AbortOnDropHandle;
 
-use super::browser::{self, Opened};
+use super::browser::{self, Opened, Pages};
 use super::cli;
 use super::client::Client;
 use super::console;
@@ -34,8 +33,6 @@ const VIEW: &str = "virtlet:vnc";
 const PICTURE: &str = "virtlet:screenshot";
 /// For a picture, which controld gives up before that.
 const LOOK: Duration = Duration::from_secs(100);
-/// How long controld may take to see that a page of ours has left the screen.
-const LEAVING: Duration = Duration::from_secs(10);
 /// Pieces of what a viewer says that may wait for the screen.
 const WAITING: usize = 16;
 const CHUNK: usize = 16 << 10;
@@ -86,24 +83,6 @@ struct Machine {
     container: String,
     pod: String,
     pages: Pages,
-}
-
-/// Pages of ours that have the screen by controld's account. Clones share them.
-#[derive(Clone, Default)]
-struct Pages(Arc<Mutex<Seats>>);
-
-#[derive(Default)]
-struct Seats {
-    /// Sessions that last.
-    taken: usize,
-    /// When the last one was left of which controld has not said that it has ended.
-    left: Option<Instant>,
-}
-
-/// A session of a page, until it is dropped.
-struct Seat {
-    pages: Pages,
-    is_over: bool,
 }
 
 impl Machine {
@@ -227,40 +206,6 @@ impl browser::Streams for Machine {
     }
 }
 
-impl Pages {
-    /// Whether a session of ours has the screen, or had it a moment ago.
-    fn may_have_it(&self) -> bool {
-        let seats = self.seats();
-        seats.taken > 0 || seats.left.is_some_and(|left| left.elapsed() < LEAVING)
-    }
-
-    /// For a session that has begun.
-    fn seat(&self) -> Seat {
-        self.seats().taken += 1;
-        Seat { pages: self.clone(), is_over: false }
-    }
-
-    fn seats(&self) -> MutexGuard<'_, Seats> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-}
-
-impl Seat {
-    /// controld has said that the session has ended.
-    fn ends(mut self) {
-        self.is_over = true;
-    }
-}
-
-impl Drop for Seat {
-    fn drop(&mut self) {
-        let mut seats = self.pages.seats();
-        seats.taken = seats.taken.saturating_sub(1);
-        // Where controld has ended it, the screen is free, or another's.
-        seats.left = (!self.is_over).then(Instant::now);
-    }
-}
-
 /// What controld says of a verb that it does not do.
 fn refused(said: &[u8]) -> CtlError {
     CtlError::Verb(String::from_utf8_lossy(said).lines().next().unwrap_or_default().to_owned())
@@ -268,28 +213,4 @@ fn refused(said: &[u8]) -> CtlError {
 
 fn no_streams(action: &str) -> CtlError {
     CtlError::Answer { action: action.into(), lacks: "streams" }
-}
-
-#[cfg(test)]
-mod tests {
-    use tokio::time::advance;
-
-    use super::*;
-
-    #[tokio::test(start_paused = true)]
-    async fn the_screen_is_taken_from_pages_of_ours_alone() {
-        let pages = Pages::default();
-        assert!(!pages.may_have_it());
-        let first = pages.seat();
-        advance(LEAVING * 2).await;
-        assert!(pages.may_have_it());
-        drop(first);
-        assert!(pages.may_have_it(), "it has left a moment ago");
-        advance(LEAVING).await;
-        assert!(!pages.may_have_it(), "somebody else may have come");
-        // Another viewer has taken it from one that came right after one of ours.
-        drop(pages.seat());
-        pages.seat().ends();
-        assert!(!pages.may_have_it());
-    }
 }

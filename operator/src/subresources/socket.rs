@@ -100,7 +100,7 @@ impl<R: AsyncRead + Unpin> Reader<R> {
         loop {
             match self.decoder.decode(&mut self.buffer)? {
                 Some(Piece::Ping(payload)) => line.answer(payload),
-                Some(Piece::Close) => return Ok(None),
+                Some(Piece::Close(_)) => return Ok(None),
                 Some(piece) => {
                     line.with(|state| state.is_read = false);
                     return Ok(Some(piece));

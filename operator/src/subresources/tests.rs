@@ -178,7 +178,7 @@ async fn heard(stream: &mut TlsStream<TcpStream>, count: usize) -> Vec<u8> {
         match decoder.decode(&mut buffer).expect("messages") {
             Some(Piece::Message { bytes, .. }) => all.extend_from_slice(&bytes),
             Some(Piece::Ping(_)) => {}
-            Some(Piece::Close) => break,
+            Some(Piece::Close(_)) => break,
             None => {
                 if stream.read_buf(&mut buffer).await.expect("read") == 0 {
                     break;

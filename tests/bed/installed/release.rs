@@ -2,6 +2,7 @@
 
 use std::collections::BTreeSet;
 use std::fs;
+use std::os::unix::fs::symlink;
 use std::path::Path;
 
 use anyhow::{Context as _, Result, ensure};
@@ -14,13 +15,14 @@ use super::node::TOOL_DEADLINE;
 /// Of no commit, so that a clone without its history will do.
 const EPOCH: &str = "1700000000";
 const IMAGE: &str = "registry.example.com/virtlet-install:1.0";
-const FILES: [&str; 14] = [
+const FILES: [&str; 16] = [
     "LICENSE",
     "NOTICES",
     "SHA256SUMS",
     "admission-policy.yaml",
     "alerts.yaml",
     "daemonset.yaml",
+    "krew.yaml",
     "kustomization.yaml",
     "reporter.yaml",
     "runtimeclass.yaml",
@@ -28,6 +30,7 @@ const FILES: [&str; 14] = [
     "virtlet-1.0.cdx.json",
     "virtlet-install.tar",
     "virtlet_1.0_amd64.deb",
+    "virtletctl-1.0-x86_64.tar.gz",
     "virtletctl_1.0_amd64.deb",
 ];
 
@@ -52,7 +55,8 @@ fn whole(bed: &Bed) -> Result<()> {
     ensure!(checked.lines().count() == FILES.len() - 1, "not all files have a checksum: {checked}");
     carried(&first)?;
     made_of(bed, &first)?;
-    put_together(bed, &first)
+    put_together(bed, &first)?;
+    plugin(bed, &first)
 }
 
 fn make(bed: &Bed, dir: &Path) -> Result<()> {
@@ -81,7 +85,8 @@ fn carried(dir: &Path) -> Result<()> {
         }
     }
     let list = run(command("tar", ["-tJf", "virtlet-1.0-x86_64.tar.xz"]).current_dir(dir))?;
-    for path in ["usr/share/doc/virtlet/LICENSE", "usr/share/doc/virtlet/NOTICES.gz"] {
+    let links = ["usr/bin/kubectl-virtlet", "usr/bin/kubectl_complete-virtlet"];
+    for path in links.into_iter().chain(["usr/share/doc/virtlet/LICENSE", "usr/share/doc/virtlet/NOTICES.gz"]) {
         ensure!(list.lines().any(|line| line == path), "no `{path}` in: {list}");
     }
     Ok(())
@@ -135,5 +140,33 @@ fn put_together(bed: &Bed, dir: &Path) -> Result<()> {
     // And the sources' own, whose image has no name yet.
     let sources = built(&bed.config.source("deploy")?)?;
     ensure!(sources.contains("image: virtlet-install:VERSION\n"), "{sources}");
+    Ok(())
+}
+
+/// What krew unpacks is the archive that the manifest has the checksum of, and kubectl runs it as a plugin and completes its words.
+fn plugin(bed: &Bed, dir: &Path) -> Result<()> {
+    let manifest = fs::read_to_string(dir.join("krew.yaml"))?;
+    let sum = run(command("sha256sum", ["virtletctl-1.0-x86_64.tar.gz"]).current_dir(dir))?;
+    let sum = sum.split(' ').next().unwrap_or_default();
+    for said in
+        ["version: \"v1.0.0\"", &format!("sha256: \"{sum}\""), "/virtletctl-1.0-x86_64.tar.gz\"", "bin: virtletctl"]
+    {
+        ensure!(manifest.contains(said), "no `{said}`: {manifest}");
+    }
+    ensure!(!manifest.contains("\"@"), "not all is written: {manifest}");
+    let place = bed.dir.join("plugin");
+    fs::create_dir(&place)?;
+    let archive = dir.join("virtletctl-1.0-x86_64.tar.gz");
+    run(&mut command("tar", ["-xzf".as_ref(), archive.as_os_str(), "-C".as_ref(), place.as_os_str()]))?;
+    for name in ["kubectl-virtlet", "kubectl_complete-virtlet"] {
+        symlink("virtletctl", place.join(name))?;
+    }
+    let kubectl = bed.config.peer("kubectl")?;
+    let path = format!("{}:/usr/bin:/bin", place.display());
+    let asked = |words: &[&str]| run(command(&kubectl, words).env("PATH", &path).env("KUBECONFIG", "/none"));
+    let version = asked(&["virtlet", "version", "--client"])?;
+    ensure!(version.starts_with("Client: virtletctl "), "{version}");
+    let completed = asked(&["__complete", "virtlet", "-n", "prod", "fsl"])?;
+    ensure!(completed.starts_with("fslist\t") && completed.contains(":4"), "{completed}");
     Ok(())
 }

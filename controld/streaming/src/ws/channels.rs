@@ -167,7 +167,7 @@ impl Decode for Reader {
                     }
                 }
                 Piece::Ping(payload) => return Ok(Decoded::Frame(self.pinged.come(payload))),
-                Piece::Close => return Ok(Decoded::End),
+                Piece::Close(_) => return Ok(Decoded::End),
             }
         }
         Ok(Decoded::More)

@@ -41,7 +41,7 @@ impl Decode for Reader {
             match self.messages.decode(bytes)? {
                 Some(Piece::Message { bytes, .. }) => self.inner.extend_from_slice(&bytes),
                 Some(Piece::Ping(payload)) => return Ok(Decoded::Frame(self.pinged.come(payload))),
-                Some(Piece::Close) => return Ok(Decoded::End),
+                Some(Piece::Close(_)) => return Ok(Decoded::End),
                 None => return Ok(Decoded::More),
             }
         }

@@ -5,11 +5,15 @@ use std::str::FromStr;
 
 use clap::{Args, Subcommand, ValueEnum};
 
+use super::VmVerb;
 use crate::name::non_empty;
 
 /// Of `vm`.
 #[derive(Debug, Subcommand)]
 pub enum VmCommand {
+    /// Those that ask a cluster.
+    #[command(flatten)]
+    InCluster(VmVerb),
     /// Say what of KubeVirt's objects is not as it would be with KubeVirt
     ///
     /// Each line names a file, an object of it, and a field. An error is what would be refused; a warning, what would be taken and is not

@@ -54,6 +54,7 @@ impl CtlError {
             Self::Uncertain(_) => Some("stop it first, once libvirt answers again"),
             Self::NoContainer(_) => Some("it may be starting; `virtletctl ps -a` shows it"),
             Self::NoFile { cause, .. } => cause.advice(),
+            Self::OfCluster(error) => error.advice(),
             Self::OfImage(error) => error.advice(),
             Self::Twice { .. } => Some("leave one of them out"),
             Self::LeftBehind { .. } => Some("remove it with `virtletctl rm -f`"),

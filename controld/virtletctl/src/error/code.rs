@@ -29,6 +29,7 @@ impl CtlError {
             // EX_IOERR
             Self::Output(_) => 74,
             Self::Image { cause, .. } => cause.exit_code(),
+            Self::OfCluster(error) => error.exit_code(),
             Self::OfImage(error) => error.exit_code(),
             Self::NoField { .. } | Self::Usage(_) => USAGE,
             Self::Interrupted(signal) => by_signal(*signal),

@@ -40,7 +40,7 @@ async fn heard(from: &mut DuplexStream, mut decoder: Decoder, count: usize) -> V
                 }
             }
             Some(Piece::Ping(bytes)) => all.push([&b"ping "[..], &bytes].concat()),
-            Some(Piece::Close) => all.push(b"close".to_vec()),
+            Some(Piece::Close(_)) => all.push(b"close".to_vec()),
             None => {
                 if from.read_buf(&mut buffer).await.expect("read") == 0 {
                     break;

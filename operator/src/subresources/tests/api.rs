@@ -241,7 +241,7 @@ async fn echo(mut io: TokioIo<Upgraded>, back: u8) {
                 }
             }
             Some(Piece::Ping(_)) => {}
-            Some(Piece::Close) => return,
+            Some(Piece::Close(_)) => return,
             None => {
                 if io.read_buf(&mut buffer).await.unwrap_or_default() == 0 {
                     return;
