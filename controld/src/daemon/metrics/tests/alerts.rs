@@ -6,6 +6,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use super::super::*;
 use super::facts;
 use crate::proxy;
+use crate::store::moments::Phase;
 
 const ALERTS: &str = include_str!("../../../../../deploy/alerts.yaml");
 const DASHBOARD: &str = include_str!("../../../../../deploy/grafana-dashboard.json");
@@ -43,6 +44,10 @@ fn known() -> Known {
     for suffix in ["bucket", "count", "sum"] {
         let labels = ["call", "code", "le"].map(|label| (label.to_owned(), BTreeSet::new()));
         known.insert(format!("virtlet_call_duration_seconds_{suffix}"), labels.into());
+        // Nobody has started anything either.
+        let phases = Phase::ALL.into_iter().map(|phase| phase.name().to_owned()).collect();
+        let labels = [("phase".to_owned(), phases), ("le".to_owned(), BTreeSet::new())];
+        known.insert(format!("virtlet_start_phase_duration_seconds_{suffix}"), labels.into());
     }
     known
 }
