@@ -194,6 +194,10 @@ impl Moments {
     pub fn register(&self, registry: &mut Registry) {
         let help = "How long the parts of VMs' starts took that came to their end, by part";
         registry.register_with_unit(NAME, help, Unit::Seconds, self.0.took.clone());
+        // So that a rate sees the first of each.
+        for phase in Phase::ALL {
+            drop(self.0.took.get_or_create(&Labels { phase: phase.name() }));
+        }
     }
 
     /// A part begins now. An earlier one of its kind is forgotten.
@@ -377,10 +381,9 @@ mod tests {
         assert!(told.unseen.contains(&"pull") && !told.unseen.contains(&"turn"), "{:?}", told.unseen);
         let text = scrape(&moments);
         assert!(text.contains("virtlet_start_phase_duration_seconds_count{phase=\"turn\"} 1"), "{text}");
-        assert!(
-            !text.contains("\"define\"") && !text.contains("\"launch\""),
-            "they have not come to their end: {text}"
-        );
+        for phase in ["define", "launch"] {
+            assert!(text.contains(&format!("_count{{phase=\"{phase}\"}} 0")), "it has not come to its end: {text}");
+        }
     }
 
     #[test]
@@ -411,7 +414,8 @@ mod tests {
         moments.reached(id, Phase::Agent, false);
         assert_eq!(shown(&moments, id), ["turn", "launch", "output", "agent"]);
         let text = scrape(&moments);
-        assert!(text.contains("_count{phase=\"output\"} 1") && !text.contains("\"agent\""), "{text}");
+        assert!(text.contains("_count{phase=\"output\"} 1"), "{text}");
+        assert!(text.contains("_count{phase=\"agent\"} 0"), "{text}");
     }
 
     #[test]

@@ -6,7 +6,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use super::super::*;
 use super::facts;
 use crate::proxy;
-use crate::store::moments::Phase;
+use crate::store::moments::Moments;
 
 const ALERTS: &str = include_str!("../../../../../deploy/alerts.yaml");
 const DASHBOARD: &str = include_str!("../../../../../deploy/grafana-dashboard.json");
@@ -28,6 +28,7 @@ fn known() -> Known {
     let mut registry = registry(facts());
     // Of a node with another container runtime.
     proxy::metrics::Metrics::default().register(&mut registry);
+    Moments::default().register(&mut registry);
     let text = text(&registry).expect("written");
     let mut known = Known::new();
     for line in text.lines() {
@@ -44,10 +45,6 @@ fn known() -> Known {
     for suffix in ["bucket", "count", "sum"] {
         let labels = ["call", "code", "le"].map(|label| (label.to_owned(), BTreeSet::new()));
         known.insert(format!("virtlet_call_duration_seconds_{suffix}"), labels.into());
-        // Nobody has started anything either.
-        let phases = Phase::ALL.into_iter().map(|phase| phase.name().to_owned()).collect();
-        let labels = [("phase".to_owned(), phases), ("le".to_owned(), BTreeSet::new())];
-        known.insert(format!("virtlet_start_phase_duration_seconds_{suffix}"), labels.into());
     }
     known
 }
