@@ -75,7 +75,7 @@ pub enum Output {
     Text,
 }
 
-/// Of `check`.
+/// Of `check` and, beside more, of `explain`.
 #[derive(Debug, Args)]
 pub struct OfPod {
     /// The pod: its id, how that begins, its name, or NAMESPACE/NAME

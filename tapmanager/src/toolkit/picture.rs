@@ -111,11 +111,11 @@ fn chain(nic: &Nic, place: usize, way: Option<&Way>) -> Chain {
             )]
         }
     };
-    for stop in way.iter().flat_map(|way| &way.beyond) {
+    for stop in way.into_iter().flat_map(|way| &way.beyond) {
         rest.push(beyond(stop, way, &mut drawn));
     }
     // Marks of what is not in the picture belong to the pod's end of the way.
-    let left = way.iter().flat_map(|way| &way.marks).filter(|mark| !drawn.iter().any(|name| *name == mark.at.as_str()));
+    let left = way.into_iter().flat_map(|way| &way.marks).filter(|mark| !drawn.iter().any(|name| *name == mark.at.as_str()));
     let left: Vec<String> = left.map(|mark| clean(&mark.line)).collect();
     if let Some((_, station)) = rest.first_mut() {
         station.marks.extend(left);
@@ -216,7 +216,7 @@ fn station(place: &'static str, end: &End, way: Option<&Way>, drawn: &mut Vec<St
 }
 
 fn marks(name: &str, way: Option<&Way>) -> Vec<String> {
-    let of = way.iter().flat_map(|way| &way.marks).filter(|mark| mark.at.as_str() == name);
+    let of = way.into_iter().flat_map(|way| &way.marks).filter(|mark| mark.at.as_str() == name);
     of.map(|mark| clean(&mark.line)).collect()
 }
 
