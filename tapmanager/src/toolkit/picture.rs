@@ -115,7 +115,8 @@ fn chain(nic: &Nic, place: usize, way: Option<&Way>) -> Chain {
         rest.push(beyond(stop, way, &mut drawn));
     }
     // Marks of what is not in the picture belong to the pod's end of the way.
-    let left = way.into_iter().flat_map(|way| &way.marks).filter(|mark| !drawn.iter().any(|name| *name == mark.at.as_str()));
+    let left =
+        way.into_iter().flat_map(|way| &way.marks).filter(|mark| !drawn.iter().any(|name| *name == mark.at.as_str()));
     let left: Vec<String> = left.map(|mark| clean(&mark.line)).collect();
     if let Some((_, station)) = rest.first_mut() {
         station.marks.extend(left);
