@@ -52,6 +52,7 @@ use crate::hypervisor::HvEvent;
 use crate::model::{CONTAINER_VERSION, Container, ContainerState, PodName, Sandbox, SandboxState};
 use crate::orphans::owned::disks_key;
 use crate::store::is_disk_full;
+use crate::store::moments::{Of, Phase};
 use crate::volumes::{Base, UefiFirmware, VolumeError};
 
 /// The service. Clones share it.
@@ -92,6 +93,7 @@ impl Containers {
     /// # Errors
     /// When the request is wrong, the pod has a container already, or a disk could not be made; nothing is left then.
     pub async fn create(&self, create: Create) -> Result<ContainerId> {
+        let began = Instant::now();
         let _pass = self.mutex.lock(create.sandbox.as_str()).await;
         let sandbox = self.ready_sandbox(&create.sandbox)?;
         let replaced = match admission::judge(&self.uses.store.containers_of(&create.sandbox), &create.config)? {
@@ -128,6 +130,7 @@ impl Containers {
             accel,
             node: &self.uses.config.machine,
         })?;
+        let planned = Instant::now();
         let passed = devices::agree(sandbox.net.as_ref(), &found, draft.memory(), &handler)?;
         if let Some(net) = &sandbox.net {
             Slots::of(net, passed.devices.len(), &draft.hardware().described)?;
@@ -263,6 +266,11 @@ impl Containers {
         };
         match made.await {
             Ok(container) => {
+                let (moments, of) = (self.uses.store.moments(), Of::Machine(container.machine.id));
+                let before = [Of::Sandbox(sandbox.id.clone()), Of::Pod(sandbox.config.uid.clone())];
+                moments.adopt(container.machine.id, before);
+                moments.took(of.clone(), Phase::Plan, (began, planned));
+                moments.took(of, Phase::Disks, (planned, Instant::now()));
                 self.actors.add(self.uses.clone(), &container);
                 tracing::info!(container = %id, pod = %sandbox.id, image = %image_id, "container created");
                 if let Some(root) = root

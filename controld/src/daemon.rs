@@ -233,7 +233,7 @@ async fn start(
     settle::cut_off_starts(&node.store).await;
     let services = api::services(
         cri::runtime::Runtime::new(node.for_calls(sessions.clone(), version), sandboxes, containers.clone()),
-        cri::image::ImageCalls::new(node.images.clone()),
+        cri::image::ImageCalls::new(node.images.clone()).noting(node.store.moments().clone()),
         api::Own {
             images: admin::AdminCalls::new(node.images.clone()),
             machines: admin::machines::MachineCalls::new(containers, sessions),

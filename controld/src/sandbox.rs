@@ -13,7 +13,7 @@ mod settling;
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use common::Chain;
 use common::KeyedMutex;
@@ -38,6 +38,7 @@ use crate::orphans::Orphans;
 use crate::orphans::owned::disks_key;
 use crate::store::Store;
 use crate::store::boot::Boot;
+use crate::store::moments::{Of, Phase};
 use crate::tap::Tap;
 use crate::trace;
 
@@ -91,6 +92,7 @@ impl Sandboxes {
     /// When the request is wrong, another attempt of the pod has a sandbox that is not stopped, or the network could not be made; then
     /// nothing is left, or the sandbox is on record as not ready.
     pub async fn run(&self, config: SandboxConfig) -> Result<PodId> {
+        let began = Instant::now();
         check(&self.uses.config, &config)?;
         let handler = self.uses.config.handler(&config.runtime_handler);
         handler.check_annotations(&config.annotations)?;
@@ -126,7 +128,8 @@ impl Sandboxes {
         self.uses.store.put_sandbox(sandbox.clone()).await?;
         drop(disks);
         let made = async {
-            let net = self.uses.tap.attach(attach).await?;
+            let network = self.uses.store.moments().begin(Of::Sandbox(id.clone()), Phase::Network);
+            let net = network.over(self.uses.tap.attach(attach)).await?;
             // Looked at anew: a plugin may have given the node an address, such as a bridge's.
             addresses::check_given(&net, &NodeAddresses::look().await?)?;
             sandbox.net = Some(net);
@@ -135,6 +138,8 @@ impl Sandboxes {
         };
         match made.await {
             Ok(_) => {
+                let took = (began, Instant::now());
+                self.uses.store.moments().took(Of::Sandbox(id.clone()), Phase::Sandbox, took);
                 tracing::info!(pod = %id, "sandbox ready");
                 Ok(id)
             }

@@ -7,6 +7,8 @@
 //!   addresses are given back by tapmanager's own records.
 //! - what must go on while nothing can be written (an end, a stop, a removal) is seen at once, and written when it can be.
 //!
+//! Beside them is in memory alone how long starts took ([`moments`]).
+//!
 //! A record that does not parse is left where it is, reported ([`Store::unread`]), neither shown nor changed nor deleted. Where
 //! there is one of a newer release, nothing is opened: its pod would be made anew beside it, with other disks.
 
@@ -18,6 +20,7 @@ mod failure;
 pub mod feed;
 mod log;
 mod look;
+pub mod moments;
 mod replay;
 mod writer;
 
@@ -43,6 +46,7 @@ use self::feed::{Feed, Shown};
 use self::log::Log;
 pub use self::log::VERSION as LINE_VERSION;
 pub use self::look::Recorded;
+use self::moments::{Moments, Of};
 use self::writer::{Order, Writer};
 use crate::model::{Container, Sandbox};
 
@@ -134,6 +138,7 @@ pub struct Store {
 #[derive(Debug)]
 struct Inner {
     shared: Arc<Shared>,
+    moments: Moments,
     orders: Option<Sender<Order>>,
     writer: Option<JoinHandle<()>>,
 }
@@ -196,7 +201,8 @@ impl Store {
         let writer = Writer::new(Box::new(medium), db, shared.clone(), inbox, replay);
         let thread = std::thread::Builder::new().name("records".into()).spawn(move || writer.run());
         let thread = thread.map_err(StoreError::Thread)?;
-        Ok(Self { inner: Arc::new(Inner { shared, orders: Some(orders), writer: Some(thread) }) })
+        let moments = Moments::default();
+        Ok(Self { inner: Arc::new(Inner { shared, moments, orders: Some(orders), writer: Some(thread) }) })
     }
 
     /// Records that do not parse. While there are any, what is on no record may be theirs.
@@ -275,6 +281,12 @@ impl Store {
         self.seen().feed.end();
     }
 
+    /// When the parts of machines' starts began and ended, as far as this process has seen it.
+    #[must_use]
+    pub fn moments(&self) -> &Moments {
+        &self.inner.moments
+    }
+
     /// Whether, since when and why the database cannot be written.
     #[must_use]
     pub fn trouble(&self) -> Option<Trouble> {
@@ -343,6 +355,7 @@ impl Store {
         let change = Change::no_sandbox(id.clone());
         self.ours(&change.key)?;
         self.show(Ok(change));
+        self.moments().forget(&Of::Sandbox(id.clone()));
         Ok(())
     }
 
@@ -366,6 +379,9 @@ impl Store {
     /// # Errors
     /// When the record is not ours to remove.
     pub async fn remove_container(&self, id: ContainerId) -> Result<(), StoreError> {
+        if let Some(container) = self.container(id) {
+            self.moments().forget(&Of::Machine(container.machine.id));
+        }
         match self.write(Change::no_container(id)).await {
             Err(StoreError::Write(_)) => self.show(Ok(Change::no_container(id))),
             done => done?,

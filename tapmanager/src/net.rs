@@ -47,6 +47,7 @@ mod plan;
 mod state;
 mod stats;
 mod step;
+pub(crate) mod way;
 
 use compare::Guarded;
 use drift::Drift;
@@ -265,18 +266,19 @@ pub(crate) async fn repair(
 /// Counters of a pod's NICs, in their order.
 pub(crate) async fn stats(netns: &Netns, nics: &[Nic]) -> Result<Vec<NicStats>, JoinError> {
     let nics = nics.to_vec();
-    let count = move || {
-        let mut netlink = Netlink::open()?;
-        let (counted, refused) = (link::counters(&mut netlink)?, tc::drops(&mut netlink)?);
-        let mut redirected = BTreeMap::new();
-        for nic in nics.iter().filter(|nic| path::of(nic.kind).counts_at_redirect()) {
-            if let Some((index, _)) = counted.iter().find(|(_, (name, _))| *name == nic.name) {
-                redirected.insert(*index, tc::redirected(&mut netlink, *index)?);
-            }
+    netns.visit(move || Ok(stats::of(&nics, &count(&mut Netlink::open()?, &nics)?))).await?
+}
+
+/// What this thread's namespace has counted of `nics`.
+fn count(netlink: &mut Netlink, nics: &[Nic]) -> Result<stats::Counts, JoinError> {
+    let (counted, refused) = (link::counters(netlink)?, tc::drops(netlink)?);
+    let mut redirected = BTreeMap::new();
+    for nic in nics.iter().filter(|nic| path::of(nic.kind).counts_at_redirect()) {
+        if let Some((index, _)) = counted.iter().find(|(_, (name, _))| *name == nic.name) {
+            redirected.insert(*index, tc::redirected(netlink, *index)?);
         }
-        Ok(stats::of(&nics, &stats::Counts { counted, refused, redirected }))
-    };
-    netns.visit(count).await?
+    }
+    Ok(stats::Counts { counted, refused, redirected })
 }
 
 /// Gives a link of the node that is in the pod a way back, if the node has another one of its name by now.

@@ -20,6 +20,7 @@ pub(crate) mod netdev;
 pub(crate) mod netlink;
 pub(crate) mod netns;
 pub(crate) mod netns_pool;
+pub(crate) mod nsid;
 pub(crate) mod packet;
 pub(crate) mod tap;
 pub(crate) mod tc;

@@ -3,7 +3,7 @@
 //! `main` calls it for `attach`, `detach`, `collect`, `forget`, `list`, `networks`, `status`, `check`, `explain` and `sriov`. Each but `networks` talks to
 //! a daemon over its control socket with the client that `controld` uses: to the node's daemon, or with `--conf` to a
 //! private one ([`private`]) that knows a single configuration and leaves nothing behind. `--shell` boots a guest
-//! ([`guest`]) as libvirt would, with `vmwrapper` in front of QEMU. [`json`] prints for programs, [`text`] for people.
+//! ([`guest`]) as libvirt would, with `vmwrapper` in front of QEMU. [`json`] prints for programs, [`text`] for people, [`picture`] draws.
 //!
 //! | code | sysexits name | when |
 //! |---|---|---|
@@ -31,6 +31,7 @@ mod guest;
 mod json;
 mod leavings;
 mod node;
+mod picture;
 mod ports;
 mod private;
 mod text;
@@ -44,7 +45,7 @@ use proto::tap::{self, PodDetail, PodNet};
 use tokio::runtime::{Builder, Runtime};
 use tokio::signal::unix::{SignalKind, signal};
 
-use self::cli::{Attach, Common, Detach, Forget, OfPod, Output, Tool};
+use self::cli::{Attach, Common, Detach, Drawn, Explain, Forget, OfPod, Output, Tool};
 use self::cnitool::Variables;
 use self::guest::Images;
 use self::node::Node;
@@ -110,12 +111,24 @@ fn run_by(variables: &Variables, tool: Tool, out: &mut dyn Write) -> Result<Verd
             show(&common, out, || json::check(&pod, &report), || text::check(&report))?;
             Ok(if report.findings.is_empty() { Verdict::Well } else { Verdict::Unwell })
         }
-        Tool::Explain(OfPod { common, pod }) => {
-            let (_, detail) = pod.ask(&Node::of(&common.config()?), Node::inspect)?;
-            show(&common, out, || json::whole(&detail), || text::detail(&detail))
-        }
+        Tool::Explain(wanted) => explain(&wanted, out),
         Tool::Sriov(tool) => vfs::run(tool, out),
     }
+}
+
+fn explain(wanted: &Explain, out: &mut dyn Write) -> Result<Verdict, ToolError> {
+    let Explain { of: OfPod { common, pod }, picture, ascii } = wanted;
+    let (_, detail) = pod.ask(&Node::of(&common.config()?), Node::inspect)?;
+    let Some(drawn) = picture else {
+        return show(common, out, || json::explained(&detail, &picture::look(&detail)), || text::detail(&detail));
+    };
+    let picture = picture::of(&detail, &picture::look(&detail));
+    let drawing = match drawn {
+        Drawn::Text => picture.text(*ascii || !picture::locale_is_utf8()),
+        Drawn::Svg => picture.svg(),
+    };
+    out.write_all(drawing.as_bytes()).map_err(ToolError::Output)?;
+    Ok(Verdict::Well)
 }
 
 fn detach(wanted: &Detach, out: &mut dyn Write) -> Result<Verdict, ToolError> {

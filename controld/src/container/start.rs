@@ -37,6 +37,7 @@ use crate::guest::{agents, screen, seed, share};
 use crate::hypervisor::Beginning;
 use crate::model::domain::{DomainSpec, Hostdev, NicPlace, Shared, WrapperEnv};
 use crate::model::{Container, Sandbox, SandboxState, domain};
+use crate::store::moments::{Of, Phase};
 use crate::tap::Armed;
 use crate::volumes::{make_dir, uefi_variables};
 
@@ -53,11 +54,15 @@ pub(super) async fn machine(
     container: &Container,
     unwanted: &CancellationToken,
 ) -> Result<Option<Follower>> {
+    let during = |phase| uses.store.moments().begin(Of::Machine(container.machine.id), phase);
+    let sources = during(Phase::Sources);
     let root = persistent::ready(&uses.disks, container, unwanted).await?;
     let root = until(unwanted, volume_disks::ready(&container.machine)).await?.or(root);
     // Before the turn: others are not to wait for the cluster's API.
     let said = said(uses, container, unwanted).await?;
-    let turn = uses.hypervisor.start_turn(unwanted).await?;
+    sources.done();
+    let turn = during(Phase::Turn).over(uses.hypervisor.start_turn(unwanted)).await?;
+    let prepare = during(Phase::Prepare);
     let sandbox = sandbox_of(uses, container)?;
     if sandbox.state != SandboxState::Ready {
         return Err(Error::new(Kind::State, format!("sandbox `{}` was stopped", sandbox.id)));
@@ -70,6 +75,7 @@ pub(super) async fn machine(
     let end = uses.console_dir(container).join(COMMAND_END);
     remove(&end).map_err(|cause| io_failed("end of an earlier start not removed", cause))?;
     let follower = follow(uses, container, false).await.map_err(|cause| io_failed("pod's log not opened", cause))?;
+    let follower = follower.map(|follower| noted(uses, container, follower));
 
     let started = async {
         let instance = root.and_then(|root| root.uuid);
@@ -128,7 +134,8 @@ pub(super) async fn machine(
         let xml = domain::xml(&spec)
             .map_err(|cause| Error::because(Kind::Invalid, "the machine cannot be described to libvirt", cause))?;
         confinement::prepare(uses, container).await?;
-        uses.hypervisor.define(xml).await?;
+        prepare.done();
+        during(Phase::Define).over(uses.hypervisor.define(xml)).await?;
         let opened = volume_disks::work_on(&container.machine, volume_disks::DEADLINE, |plan| {
             let mut files = emptydir::opened(&plan.disks, &plan.hardware)?;
             files.extend(volume_disks::opened(plan)?);
@@ -139,10 +146,13 @@ pub(super) async fn machine(
         let log = libvirt_log(uses, container);
         let paused = container.machine.hardware.described.start_paused;
         let beginning = Beginning { growth: growth::at_start(container).await, paused };
+        let launch = during(Phase::Launch);
         let starting = uses.hypervisor.start(turn, container.machine.id.uuid(), &log, beginning, unwanted);
         if let Err(error) = flexvolume::with_keys(&uses.disks, container, starting).await {
             return Err(with_virtiofsds_words(uses, container, error).await);
         }
+        launch.done();
+        let admit = during(Phase::Admit);
         let admitted = async {
             if let Err(error) = qemu::learn(uses, container).await {
                 tracing::debug!(error = %Chain(&error), "tapmanager does not tell which process is QEMU");
@@ -154,6 +164,7 @@ pub(super) async fn machine(
             admitted = admitted => admitted?,
             () = unwanted.cancelled() => return Err(Error::new(Kind::State, "the machine was stopped while it was being started")),
         }
+        admit.done();
         seed::remove(&uses.config, container.machine.id).map_err(|cause| io_failed("seed not removed", cause))
     };
     match started.await {
@@ -165,6 +176,20 @@ pub(super) async fn machine(
             Err(error)
         }
     }
+}
+
+/// Has it noted when the machine has printed its first byte.
+fn noted(uses: &Arc<Uses>, container: &Container, mut follower: Follower) -> Follower {
+    if let Some(heard) = follower.heard() {
+        let (moments, machine) = (uses.store.moments().clone(), container.machine.id);
+        tokio::spawn(async move {
+            // It fails if the copy ends before.
+            if heard.await.is_ok() {
+                moments.reached(machine, Phase::Output, true);
+            }
+        });
+    }
+    follower
 }
 
 /// Looks at the machine's disks until `unwanted` is cancelled: those in volumes may hang.

@@ -4,7 +4,7 @@
 //! store, the records and the ways to libvirt and tapmanager have in memory, off the reactor and without the disk ([`facts`]),
 //! so no figure can be out of date, but those for which others are asked from time to time: tapmanager for SR-IOV cards
 //! ([`functions`]) and pods' networks ([`networks`]), and [`filesystems`] for their room; how long calls took is kept at the
-//! [edge](crate::api::edge). [`server`] answers. No figure tells the name of a pod or an image, and the labels' values are those of
+//! [edge](crate::api::edge), and how long parts of starts took beside the [records](crate::store::moments). [`server`] answers. No figure tells the name of a pod or an image, and the labels' values are those of
 //! the configuration, of the node's cards and of this crate's own states, so their number is bounded.
 
 mod facts;
@@ -79,7 +79,9 @@ pub async fn start(
     let functions = sources.functions.clone().keep(sources.tap.clone());
     let networks = sources.networks.clone().keep(sources.tap.clone());
     let filesystems = sources.filesystems.clone().keep();
+    let moments = sources.records.moments().clone();
     let mut registry = registry(sources);
+    moments.register(&mut registry);
     calls.register(&mut registry);
     if let Some(proxy) = proxy {
         proxy.metrics().register(&mut registry);

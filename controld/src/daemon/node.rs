@@ -94,7 +94,7 @@ impl Node {
         });
         let cgroups = cgroups.ok();
         let emulator = Emulator::new(config.emulator.clone());
-        let agents = Arc::new(Agents::new(agents::dir(&config)));
+        let agents = Arc::new(Agents::new(agents::dir(&config)).noting(store.moments().clone()));
         let consoles = Arc::new(Consoles::new(&config));
         let node = Self {
             config,

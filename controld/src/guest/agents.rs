@@ -46,6 +46,7 @@ use self::qga::{Qga, QgaError};
 pub use self::told::{Told, ToldNic};
 use crate::config::Config;
 use crate::model::{Container, ContainerState};
+use crate::store::moments::{Moments, Phase};
 
 /// How long our agent may take to answer our greeting. One that is started later is heard then.
 const GREETING: Duration = Duration::from_secs(2);
@@ -70,6 +71,8 @@ pub struct Agents {
     dir: PathBuf,
     /// For what is kept of all that commands print.
     budget: Budget,
+    /// Where it is noted when an agent has answered first.
+    moments: Moments,
     machines: Mutex<HashMap<MachineId, Arc<Machine>>>,
 }
 
@@ -187,7 +190,13 @@ impl Agents {
     /// Agents whose sockets are in `dir`.
     #[must_use]
     pub fn new(dir: PathBuf) -> Self {
-        Self { dir, budget: Budget::new(MAX_OF_ALL), machines: Mutex::default() }
+        Self { dir, budget: Budget::new(MAX_OF_ALL), moments: Moments::default(), machines: Mutex::default() }
+    }
+
+    /// The same, by which it is noted there when an agent has answered first.
+    #[must_use]
+    pub fn noting(self, moments: Moments) -> Self {
+        Self { moments, ..self }
     }
 
     /// Starts a process through our agent.
@@ -327,7 +336,12 @@ impl Agents {
     async fn link(&self, machine: &Machine, id: MachineId, until: Instant) -> Option<Arc<Link>> {
         // A machine of an earlier release has no such socket.
         let (link, _) = machine.open(&our_socket(&self.dir, id)).await.ok()?;
-        link.greeted(GREETING, until).await.then_some(link)
+        let is_greeted = link.greeted(GREETING, until).await;
+        if is_greeted {
+            // It may have been there before, and nobody asked.
+            self.moments.reached(id, Phase::Agent, false);
+        }
+        is_greeted.then_some(link)
     }
 }
 

@@ -9,7 +9,7 @@ pub use self::image::{
     Credentials, Format, Gc, ImageCommand, Inspect, List, Mode, Pin, ProvidersCommand, Pull, Remove, Search, Verify,
 };
 pub use self::image_files::{Import, Prune, Save};
-pub use self::one::{Console, Explain, Logs, PortForward, Vnc};
+pub use self::one::{Console, Explain, Logs, PortForward, Timeline, Vnc};
 pub use self::others::{
     Completion, Doctor, Forget, Manual, Orphans, ProxyCheck, ProxyCommand, ProxyDisable, ProxyEnable, ProxyStatus,
     Validate, Version,
@@ -125,6 +125,11 @@ pub enum Command {
     Inspect(InspectPods),
     /// Say what a pod's machine has, setting by setting, and who said so
     Explain(Explain),
+    /// Show where the time of a machine's start went, part by part
+    ///
+    /// As controld has seen it since it was started itself: the pod's network, the pull of its image, what the machine is to be, libvirt, the
+    /// first byte that the machine prints, the first answer of `virtlet-agent` in its guest. NO_COLOR turns colors off.
+    Timeline(Timeline),
     /// Say whether the pods of a manifest would become machines on this node, and what these would have
     ///
     /// Asks no cluster: it is `controld validate`, by this node's configuration. The daemon, if it runs, says whether machines are

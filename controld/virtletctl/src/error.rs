@@ -276,6 +276,11 @@ pub enum CtlError {
     /// Its annotations are of another release, or controld is.
     #[error("controld does not tell the settings of `{0}`; its annotations, or controld, are of another release")]
     NotExplained(String),
+    /// It keeps in memory alone how starts went.
+    #[error(
+        "controld has not seen how `{0}` was started; it was started again itself since, or is of an earlier release"
+    )]
+    NoTimeline(String),
     /// controld does not do what is its own to do.
     #[error("{0}")]
     Verb(String),

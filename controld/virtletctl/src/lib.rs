@@ -67,6 +67,7 @@ mod template;
 mod terminal;
 mod text;
 pub mod thing;
+mod timeline;
 mod until;
 mod variable;
 mod version;
@@ -155,6 +156,9 @@ pub async fn run(cli: Cli, out: &mut (dyn Write + Send), interrupt: Interrupt) -
             boxed(move || async move { vnc::run(client, &wanted, out, interrupt).await.map_err(one) })
         }
         Command::Explain(wanted) => boxed(move || async move { explain::run(client, &wanted, out).await.map_err(one) }),
+        Command::Timeline(wanted) => {
+            boxed(move || async move { timeline::run(client, &wanted, out).await.map_err(one) })
+        }
         Command::Inspect(wanted) => boxed(move || async move { describe::run(client, &wanted, out).await }),
         Command::Describe(wanted) => boxed(move || describe::tell(client, wanted, out)),
         Command::Wait(wanted) => boxed(move || async move { until::run(client, &wanted, out).await }),

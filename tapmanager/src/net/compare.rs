@@ -43,7 +43,8 @@ pub(crate) fn drift(state: &State, nics: &[Guarded]) -> Vec<Drift> {
     nics.iter().enumerate().flat_map(|(place, nic)| drift_of(state, nic, place)).collect()
 }
 
-fn drift_of(state: &State, Guarded { nic, guards }: &Guarded, place: usize) -> Vec<Drift> {
+/// The same of the NIC at `place`.
+pub(super) fn drift_of(state: &State, Guarded { nic, guards }: &Guarded, place: usize) -> Vec<Drift> {
     let name = || nic.name.clone();
     if nic.tap().is_none() {
         // Its link went to the guest.
@@ -119,4 +120,4 @@ fn repairs_of(state: &State, Guarded { nic, guards }: &Guarded, place: usize) ->
 }
 
 #[cfg(test)]
-mod tests;
+pub(super) mod tests;

@@ -44,6 +44,25 @@ impl Drift {
         matches!(self, Self::LinkGone { .. } | Self::MacChanged { .. } | Self::NameTaken { .. } | Self::InTheWay { .. })
     }
 
+    /// The link that it is about.
+    pub(crate) fn link(&self) -> &IfName {
+        match self {
+            Self::LinkGone { link }
+            | Self::MacChanged { link, .. }
+            | Self::MtuChanged { link, .. }
+            | Self::Down { link }
+            | Self::OursGone { link }
+            | Self::NameTaken { link, .. }
+            | Self::InTheWay { link, .. }
+            | Self::NotJoined { from: link, .. }
+            | Self::Unguarded { link }
+            | Self::OtherGuard { link }
+            | Self::AddressGone { link, .. }
+            | Self::AddressNew { link, .. }
+            | Self::RoutesChanged { link } => link,
+        }
+    }
+
     /// For whoever asked.
     pub(crate) fn found(&self) -> Finding {
         let breaks = self.is_break();

@@ -17,6 +17,7 @@ mod neighbours;
 mod stack;
 mod standing;
 mod traffic;
+mod ways;
 
 use bed::{Bed, Events, Seen, Wire, choices, hear, marker, open_taps, refused_taps, tagged, untagged};
 

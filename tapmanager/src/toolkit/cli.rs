@@ -45,7 +45,7 @@ pub enum Tool {
     /// Compare a pod with what it was given; exit code 1 with findings
     Check(OfPod),
     /// Say what became of a pod's networks and why, and what its guest is told
-    Explain(OfPod),
+    Explain(Explain),
     /// SR-IOV virtual functions: list, explain, claim, release, repair
     #[command(subcommand)]
     Sriov(sriov::Sriov),
@@ -75,13 +75,37 @@ pub enum Output {
     Text,
 }
 
-/// Of `check` and `explain`.
+/// Of `check` and, beside more, of `explain`.
 #[derive(Debug, Args)]
 pub struct OfPod {
     /// The pod: its id, how that begins, its name, or NAMESPACE/NAME
     pub pod: Which,
     #[command(flatten)]
     pub common: Common,
+}
+
+/// Of `explain`.
+#[derive(Debug, Args)]
+pub struct Explain {
+    /// The pod and the daemon.
+    #[command(flatten)]
+    pub of: OfPod,
+    /// Draw the pod's way from its guest to the node as it is now, and mark what is not as it was made
+    #[arg(long, value_enum, value_name = "FORM", num_args = 0..=1, require_equals = true, default_missing_value = "text",
+        conflicts_with_all = ["output", "json"])]
+    pub picture: Option<Drawn>,
+    /// With --picture: by ASCII alone, as where the locale has no UTF-8
+    #[arg(long, requires = "picture")]
+    pub ascii: bool,
+}
+
+/// How a picture is drawn.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub enum Drawn {
+    /// With lines of text, 80 columns wide at most
+    Text,
+    /// As an SVG document
+    Svg,
 }
 
 /// Of `detach`.

@@ -4,6 +4,8 @@ use proto::tap::{CheckReport, PodDetail, PodId, PodNet, PodSummary};
 use serde::Serialize;
 use serde_json::{Value, json};
 
+use super::picture::Seen;
+
 pub(super) fn attached(pod: &PodId, net: &PodNet) -> Value {
     json!({"pod": pod, "netns": net.netns, "nics": net.nics, "dns": net.dns})
 }
@@ -25,6 +27,16 @@ pub(super) fn list(pods: &[PodSummary]) -> Value {
 
 pub(super) fn check(pod: &PodId, report: &CheckReport) -> Value {
     json!({"pod": pod, "findings": report.findings, "checked": report.checked})
+}
+
+/// All that is known, and the pod's ways as they are now; or why nobody looked.
+pub(super) fn explained(detail: &PodDetail, seen: &Seen) -> Value {
+    let mut value = json!(detail);
+    value["ways"] = json!(seen.as_ref().ok());
+    if let Err(why) = seen {
+        value["unseen"] = json!(why);
+    }
+    value
 }
 
 /// A message as it came.

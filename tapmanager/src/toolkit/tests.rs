@@ -70,11 +70,11 @@ fn parse<'a>(words: impl IntoIterator<Item = &'a str>) -> Result<Tool, clap::Err
     Line::try_parse_from(words).map(|line| line.tool)
 }
 
-fn pod() -> PodId {
+pub(super) fn pod() -> PodId {
     "demo".parse().expect("id")
 }
 
-fn net() -> PodNet {
+pub(super) fn net() -> PodNet {
     let nic = Nic {
         name: "eth0".parse().expect("name"),
         network: "mynet".into(),
@@ -91,7 +91,7 @@ fn net() -> PodNet {
     PodNet { netns: PathBuf::from("/run/netns/virtlet-demo"), nics: vec![nic], dns }
 }
 
-fn summary(id: &str, trouble: Option<&str>) -> PodSummary {
+pub(super) fn summary(id: &str, trouble: Option<&str>) -> PodSummary {
     PodSummary {
         pod: id.parse().expect("id"),
         namespace: "default".into(),
@@ -152,6 +152,32 @@ fn explain_says_what_and_why() {
         explanation: vec!["network `mynet` (the node's default) on `eth0`: plugins bridge; CNI 1.0.0".into()],
     };
     insta::assert_snapshot!(both(&["explain", "demo"], &Reply::Pod(Box::new(detail))));
+}
+
+#[test]
+fn a_picture_is_drawn_as_it_was_made_where_nobody_can_look() {
+    let detail = PodDetail {
+        summary: summary("demo", None),
+        request: proto::tap::Attach::new(pod()),
+        net: Some(net()),
+        explanation: vec![],
+    };
+    let answer = Reply::Pod(Box::new(detail));
+    let daemon = FakeDaemon::with(vec![Ok(answer.clone()), Ok(answer)]);
+    let config = daemon.dir.path().join("tapmanager.toml").display().to_string();
+    let draw = |words: &[&str]| {
+        let words = ["tapmanager", "explain", "demo", "--config", &config].into_iter().chain(words.iter().copied());
+        let mut out = Vec::new();
+        run_by(&Variables::default(), parse(words).expect("parses"), &mut out).expect("drawn");
+        String::from_utf8(out).expect("text")
+    };
+    let text = draw(&["--picture", "--ascii"]);
+    assert!(text.contains("`/run/netns/virtlet-demo`") && text.is_ascii(), "{text}");
+    assert!(draw(&["--picture=svg"]).starts_with("<svg "));
+    for words in ["--ascii", "--picture -o text", "--picture --json", "--picture=png"] {
+        let words = ["tapmanager", "explain", "demo"].into_iter().chain(words.split(' '));
+        assert_eq!(parse(words).expect_err("does not go together").exit_code(), 2);
+    }
 }
 
 #[test]

@@ -2,14 +2,16 @@
 
 use std::time::Duration;
 
-use anyhow::{Result, ensure};
+use anyhow::{Context as _, Result, ensure};
 use proto::cri::{ContainerConfig, ContainerState};
+use serde_json::Value;
 use tests::agent_image::tiny_with_agent;
 use tests::case::{Bed, Case};
+use tests::command::{command, run};
 use tests::cri;
 use tests::image_server::Fault;
 use tests::libvirt::running_domains;
-use tests::node::{BOOT_DEADLINE, Node, SHUTDOWN, Vm};
+use tests::node::{BOOT_DEADLINE, CRI_SOCKET, Node, SHUTDOWN, Vm};
 use tests::wait::wait_for;
 
 const DEADLINE: Duration = Duration::from_secs(480);
@@ -54,6 +56,7 @@ fn stopped(bed: &Bed) -> Result<()> {
     let script = "trap 'echo leaves; exit 7' TERM; echo ready; until [ -e /tmp/go ]; do sleep 1; done; echo goes on; while :; do sleep 1; done";
     let vm = node.start_pod(node.pod("leaves")?, &container(&image, &["sh", "-c", script]))?;
     vm.wait_log(" stdout F ready", BOOT_DEADLINE)?;
+    has_timeline(bed, "leaves")?;
     node.libvirt.virtlogd.kill9()?;
     // While QEMU has nobody to give it to, or after that.
     let ended = node.crictl(&["exec", "-s", &vm.container, "touch", "/tmp/go"])?;
@@ -64,6 +67,27 @@ fn stopped(bed: &Bed) -> Result<()> {
     ended_as(&node, &vm, 7, "Error", "")?;
     ensure!(vm.log_text()?.ends_with(" stdout F leaves\n"), "{}", vm.log_text()?);
     node.remove_vm(&vm, GRACE)
+}
+
+/// Each part of the start is told, from the pod's network to the guest's first words.
+fn has_timeline(bed: &Bed, pod: &str) -> Result<()> {
+    let mut asked = String::new();
+    let words = ["--socket", CRI_SOCKET, "timeline", pod, "-o", "json"];
+    let whole = wait_for("parts of the start", BOOT_DEADLINE, || {
+        asked = run(&mut command(bed.program("virtletctl"), words))?;
+        let told: Value = serde_json::from_str(&asked)?;
+        let took = |name: &str| {
+            let phase = told["phases"].as_array()?.iter().find(|phase| phase["phase"] == name)?;
+            phase["tookSeconds"].as_f64().filter(|_| phase["failed"] == false)
+        };
+        let all = ["sandbox", "network", "plan", "disks", "turn", "define", "launch", "admit", "output", "agent"];
+        Ok(all.into_iter().map(took).collect::<Option<Vec<f64>>>())
+    });
+    let whole = whole.with_context(|| asked.clone())?;
+    ensure!(whole[0] >= whole[1], "the network took longer than the sandbox: {asked}");
+    let drawn = run(&mut command(bed.program("virtletctl"), &words[..4]))?;
+    ensure!(drawn.contains("until agent answers") && drawn.contains('#'), "{drawn}");
+    Ok(())
 }
 
 fn offer(bed: &Bed, node: &Node) -> Result<String> {

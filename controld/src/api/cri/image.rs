@@ -19,6 +19,7 @@ use vmspec::error::{Error, Kind, Result as Answer};
 use super::lists;
 use crate::api::status::{self, finish};
 use crate::images::Images;
+use crate::store::moments::{Moments, Of, Phase};
 
 #[cfg(test)]
 mod tests;
@@ -27,13 +28,21 @@ mod tests;
 #[derive(Debug, Clone)]
 pub struct ImageCalls {
     images: Images,
+    /// Where it is noted how long pods waited for pulls.
+    moments: Moments,
 }
 
 impl ImageCalls {
     /// Calls to the image store.
     #[must_use]
     pub fn new(images: Images) -> Self {
-        Self { images }
+        Self { images, moments: Moments::default() }
+    }
+
+    /// The same, by which it is noted there how long pods waited for pulls.
+    #[must_use]
+    pub fn noting(self, moments: Moments) -> Self {
+        Self { moments, ..self }
     }
 
     fn listed(&self, filter: Option<ImageFilter>) -> Answer<Vec<Image>> {
@@ -69,9 +78,15 @@ impl ImageService for ImageCalls {
         let auth = request.auth.unwrap_or_default();
         let auth_server = auth.server_address.clone();
         let auth = answer(credentials(auth))?;
+        // Clients that are no kubelet say no pod, or one without a UID.
+        let pod = request.sandbox_config.and_then(|pod| pod.metadata).map(|pod| pod.uid).filter(|uid| !uid.is_empty());
         // Not spawned: a pull that nobody waits for any more is to stop, and leaves nothing half made.
-        let image =
-            answer(self.images.pull(PullRequest { name, handler, auth, auth_server, ..PullRequest::default() }).await)?;
+        let pull = self.images.pull(PullRequest { name, handler, auth, auth_server, ..PullRequest::default() });
+        let pulled = match pod {
+            Some(uid) => self.moments.begin(Of::Pod(uid), Phase::Pull).over(pull).await,
+            None => pull.await,
+        };
+        let image = answer(pulled)?;
         Ok(Response::new(PullImageResponse { image_ref: image.id.to_string() }))
     }
 

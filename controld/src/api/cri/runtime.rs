@@ -356,6 +356,7 @@ impl RuntimeService for Runtime {
                 "applied": container.applied(),
                 "paused": container.pause.map(Pause::as_str),
                 "settings": explain::of_record(&container, &handler, net),
+                "timeline": self.uses.store.moments().told(container.machine.id),
             });
             info.insert("info".into(), facts.to_string());
         }

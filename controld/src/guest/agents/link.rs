@@ -60,11 +60,16 @@ impl Link {
         self.shared.closed.is_cancelled()
     }
 
-    /// Ends when it is closed, and does not keep it. Says so if an agent has answered and does not answer how its guest is to be.
-    pub(super) fn end(&self) -> impl Future<Output = ()> + use<> {
+    /// Ends when it is closed, and does not keep it. `greeted` hears that an agent has answered. Says so if that does not answer how its guest
+    /// is to be.
+    pub(super) fn end<F: FnOnce() + Send + 'static>(&self, greeted: F) -> impl Future<Output = ()> + use<F> {
         let shared = self.shared.clone();
         async move {
-            if shared.is_greeted().await && !shared.is_set_up(UNDERSTOOD).await {
+            let is_greeted = shared.is_greeted().await;
+            if is_greeted {
+                greeted();
+            }
+            if is_greeted && !shared.is_set_up(UNDERSTOOD).await {
                 tracing::warn!(
                     "the guest's `virtlet-agent` has not answered for {} s how its pod wants the guest, volumes included: it is busy, or of an \
                      earlier release, which does nothing of what it does not know all of; then install this release's",

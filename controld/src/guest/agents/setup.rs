@@ -19,6 +19,7 @@ use super::process::Process;
 use super::shared::ANSWER_DEADLINE;
 use super::{Agents, Command, Machine, NOT_THERE, our_socket};
 use crate::model::Container;
+use crate::store::moments::Phase;
 
 /// When a connection that was lost, or could not be made, is made anew: at first, and at the latest for a guest that
 /// lets none live.
@@ -30,7 +31,9 @@ impl Agents {
         let machine = self.machine(id);
         if machine.setup.set(setup).is_ok() {
             let span = machine.span();
-            tokio::spawn(keep(Arc::downgrade(&machine), our_socket(&self.dir, id)).instrument(span));
+            let moments = self.moments.clone();
+            let greeted = move || moments.reached(id, Phase::Agent, true);
+            tokio::spawn(keep(Arc::downgrade(&machine), our_socket(&self.dir, id), greeted).instrument(span));
         }
     }
 
@@ -69,11 +72,11 @@ impl Agents {
     }
 }
 
-/// Keeps a connection until the machine is forgotten.
-async fn keep(machine: Weak<Machine>, socket: PathBuf) {
+/// Keeps a connection until the machine is forgotten. `greeted` hears each time that an agent has answered.
+async fn keep(machine: Weak<Machine>, socket: PathBuf, greeted: impl Fn() + Clone + Send + 'static) {
     let [soon, late] = AGAIN;
     let mut pause = soon;
-    while let Some(end) = connect(&machine, &socket).await {
+    while let Some(end) = connect(&machine, &socket, greeted.clone()).await {
         let began = Instant::now();
         if let Some(end) = end {
             end.await;
@@ -85,7 +88,11 @@ async fn keep(machine: Weak<Machine>, socket: PathBuf) {
 }
 
 /// A connection's end, if there is a connection; `None` once the machine is forgotten.
-async fn connect(machine: &Weak<Machine>, socket: &Path) -> Option<Option<impl Future<Output = ()> + use<>>> {
+async fn connect<F: FnOnce() + Send + 'static>(
+    machine: &Weak<Machine>,
+    socket: &Path,
+    greeted: F,
+) -> Option<Option<impl Future<Output = ()> + use<F>>> {
     let machine = machine.upgrade()?;
     let (link, was_there) =
         machine.open(socket).await.map_or((None, false), |(link, was_there)| (Some(link), was_there));
@@ -95,5 +102,5 @@ async fn connect(machine: &Weak<Machine>, socket: &Path) -> Option<Option<impl F
         // It may have been greeted before there was something to be told; that is told twice then.
         let _ = link.say(Message::Setup(setup.clone())).await;
     }
-    Some(link.as_deref().map(Link::end))
+    Some(link.as_deref().map(|link| link.end(greeted)))
 }

@@ -28,6 +28,7 @@ const WRITER_CLOSE_DEADLINE: Duration = Duration::from_secs(2);
 #[derive(Debug)]
 pub struct Follower {
     commands: mpsc::Sender<Command>,
+    heard: Option<oneshot::Receiver<()>>,
 }
 
 #[derive(Debug)]
@@ -56,8 +57,14 @@ impl Follower {
         let copy = Copy::open(dir, name, log, limit)?;
         let (commands, inbox) = mpsc::channel(4);
         let stand_in = StandIn::new(scribe, is_running);
-        tokio::spawn(run(copy, watch, names, (inbox, stand_in)).in_current_span());
-        Ok(Self { commands })
+        let (tell, heard) = oneshot::channel();
+        tokio::spawn(run(copy, watch, names, (inbox, stand_in), tell).in_current_span());
+        Ok(Self { commands, heard: Some(heard) })
+    }
+
+    /// Tells when there is a first byte to be copied, and fails if the copy ends before. To be had once.
+    pub fn heard(&mut self) -> Option<oneshot::Receiver<()>> {
+        self.heard.take()
     }
 
     /// The log was renamed away: goes on in a new file of its name.
@@ -88,13 +95,20 @@ async fn run(
     mut watch: Watch,
     names: &[&str],
     (mut inbox, mut stand_in): (mpsc::Receiver<Command>, StandIn),
+    tell: oneshot::Sender<()>,
 ) {
-    let mut failing = false;
+    let (mut failing, mut tell) = (false, Some(tell));
     loop {
         let copied;
         (copy, copied) = off_reactor(copy, |copy| copy.advance(false)).await;
         report(copy.log_path(), failing, &copied);
         failing = copied.is_err();
+        if copy.has_heard()
+            && let Some(tell) = tell.take()
+        {
+            // Nobody may want to know.
+            let _ = tell.send(());
+        }
         stand_in.heed(watch.is_told().then(|| names.first().is_some_and(|name| watch.writer_closed(name))));
         let command = tokio::select! {
             // What is printed while nothing can be written is no reason to try.

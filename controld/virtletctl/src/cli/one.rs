@@ -1,4 +1,4 @@
-//! `logs`, `console`, `port-forward`, `explain` and `vnc`, each of one pod.
+//! `logs`, `console`, `port-forward`, `explain`, `timeline` and `vnc`, each of one pod.
 
 use std::path::PathBuf;
 use std::time::Duration;
@@ -79,6 +79,23 @@ pub struct PortForward {
 /// Of `explain`.
 #[derive(Debug, Args)]
 pub struct Explain {
+    /// Name of the pod, also as NAMESPACE/NAME or pod/NAME, or the beginning of a pod's or container's id
+    #[arg(value_name = "NAME|ID", add = complete::pods(), value_parser = name::non_empty)]
+    pub pod: String,
+    /// Container, if not the newest
+    #[arg(short, long, value_name = "NAME")]
+    pub container: Option<String>,
+    /// Where the pod is named.
+    #[command(flatten)]
+    pub within: Within,
+    /// How to print.
+    #[command(flatten)]
+    pub output: Output,
+}
+
+/// Of `timeline`.
+#[derive(Debug, Args)]
+pub struct Timeline {
     /// Name of the pod, also as NAMESPACE/NAME or pod/NAME, or the beginning of a pod's or container's id
     #[arg(value_name = "NAME|ID", add = complete::pods(), value_parser = name::non_empty)]
     pub pod: String,

@@ -14,7 +14,7 @@ use crate::sys::tc::{self, Fingerprint, Hook, OurFilters};
 
 const PATHS: [DataPath; 3] = DataPath::ALL;
 
-fn name(text: &str) -> IfName {
+pub(in crate::net) fn name(text: &str) -> IfName {
     text.parse().expect("a name")
 }
 
@@ -22,7 +22,7 @@ fn net(text: &str) -> IpNetwork {
     text.parse().expect("a network")
 }
 
-fn guarded(data_path: DataPath) -> Guarded {
+pub(in crate::net) fn guarded(data_path: DataPath) -> Guarded {
     let nic = Nic {
         name: name("eth0"),
         network: "pods".to_owned(),
@@ -37,7 +37,7 @@ fn guarded(data_path: DataPath) -> Guarded {
 }
 
 /// The namespace as the plugins leave it.
-fn bare() -> State {
+pub(in crate::net) fn bare() -> State {
     let route = |dst, next_hop| KernelRoute {
         link: 2,
         table: MAIN_TABLE,
@@ -61,7 +61,7 @@ fn bare() -> State {
     }
 }
 
-fn made(index: u32, text: &str, kind: &str) -> Link {
+pub(in crate::net) fn made(index: u32, text: &str, kind: &str) -> Link {
     Link {
         index,
         name: name(text),
@@ -80,7 +80,7 @@ fn made(index: u32, text: &str, kind: &str) -> Link {
 }
 
 impl State {
-    fn act(&mut self, step: &Step) {
+    pub(in crate::net) fn act(&mut self, step: &Step) {
         let next = 1 + self.observed.links.iter().map(|link| link.index).max().unwrap_or_default();
         let mut make = |link: Link| {
             assert!(self.observed.links.iter().all(|other| other.name != link.name), "made twice");
@@ -107,7 +107,7 @@ impl State {
         }
     }
 
-    fn change(&mut self, name: &IfName) -> &mut Link {
+    pub(in crate::net) fn change(&mut self, name: &IfName) -> &mut Link {
         self.observed.links.iter_mut().find(|link| link.name == *name).expect("a link")
     }
 
@@ -121,7 +121,7 @@ impl State {
     }
 
     /// As the kernel does it: filters go with their link, and lead nowhere when their target is gone.
-    fn remove(&mut self, link: &IfName) {
+    pub(in crate::net) fn remove(&mut self, link: &IfName) {
         let index = self.index(link).expect("a link");
         self.observed.links.retain(|other| other.index != index);
         self.ours.retain(|(at, ..)| *at != index);

@@ -6,6 +6,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use super::super::*;
 use super::facts;
 use crate::proxy;
+use crate::store::moments::Moments;
 
 const ALERTS: &str = include_str!("../../../../../deploy/alerts.yaml");
 const DASHBOARD: &str = include_str!("../../../../../deploy/grafana-dashboard.json");
@@ -27,6 +28,7 @@ fn known() -> Known {
     let mut registry = registry(facts());
     // Of a node with another container runtime.
     proxy::metrics::Metrics::default().register(&mut registry);
+    Moments::default().register(&mut registry);
     let text = text(&registry).expect("written");
     let mut known = Known::new();
     for line in text.lines() {

@@ -82,6 +82,11 @@ impl Copy {
         self.log.path()
     }
 
+    /// Whether the machine has written anything.
+    pub(super) fn has_heard(&self) -> bool {
+        self.position.console_offset > 0 || !self.pending.is_empty()
+    }
+
     /// Whether the console's directory has been removed.
     pub(super) fn is_removed(&self) -> bool {
         self.position_file.metadata().is_ok_and(|file| file.nlink() == 0)
