@@ -37,9 +37,6 @@ pub(super) fn of(draft: &mut Draft<'_>) {
             }
         }
         if more != (Nic { name: more.name.clone(), link: more.link.clone(), ..Nic::default() }) {
-            if more.state.is_some() {
-                draft.described(&at.field("state"));
-            }
             if more.mac_address.is_some() {
                 draft.found.warn(&at.field("macAddress"), MAC);
             }
