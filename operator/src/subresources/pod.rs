@@ -82,7 +82,8 @@ impl Pod<'_> {
                 match stream.next().await {
                     Ok(Part::Data(bytes)) if said.len() + bytes.len() <= most => said.extend_from_slice(&bytes),
                     Ok(Part::Data(_)) => {
-                        let text = format!("the node's answer is longer than {most} bytes, and is not passed on: {instead}");
+                        let text =
+                            format!("the node's answer is longer than {most} bytes, and is not passed on: {instead}");
                         return Err(Refusal::new(StatusCode::PAYLOAD_TOO_LARGE, text));
                     }
                     Ok(Part::End(Ok(()))) => return Ok(said),
