@@ -164,7 +164,7 @@ pub(crate) async fn ready(plan: &MachinePlan) -> Result<Option<RootNow>> {
         let described = &plan.hardware.described;
         let disk = used(&described.root_volume, volume, false, Some(&described.root), Node::new().async_io())?;
         let uuid = match volume {
-            VolumeDisk::File(file) => Some(volume_name::uuid(&volume_name::of(&file.dir))),
+            VolumeDisk::File(file) => Some(volume_name::uuid(&volume_name::of_disk(&file.dir))),
             // As any disk of the pod's own.
             VolumeDisk::Overlay(_) => None,
         };
