@@ -51,7 +51,7 @@ async fn run(hv: &Hypervisor, events: &mut broadcast::Receiver<HvEvent>, spec: &
     let begun = std::time::Instant::now();
     let wanted = CancellationToken::new();
     let turn = hv.start_turn(&wanted).await?;
-    let begins = Beginning { growth: None, paused: false };
+    let begins = Beginning { growth: None, down: Vec::new(), paused: false };
     hv.start(turn, spec.plan.id.uuid(), Path::new("/var/log/libvirt/qemu/none.log"), begins, &wanted).await?;
     println!("started in {} ms", begun.elapsed().as_millis());
     let state = hv.state(spec.plan.id.uuid()).await?;

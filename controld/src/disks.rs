@@ -8,7 +8,7 @@
 //! - [`block_devices`]: by which device a path of the node leads to, and how it is used in a start. [`host_disks`], [`raw_device`]: those that a
 //!   pod names itself.
 //! - [`persistent`]: a root disk that is a volume. [`claims`]: which machine may have a device.
-//! - [`emptydir`], [`flexvolume`], [`image_volumes`], [`volume_disks`]: what else a disk is. [`volume_name`]: what a volume is called.
+//! - [`emptydir`], [`flexvolume`], [`image_volumes`], [`volume_disks`]: what else a disk is. [`looks`]: how many look at volumes at once. [`volume_name`]: what a volume is called.
 //! - [`now`]: how each of them is used in a start.
 //! - [`growth`]: disks that grow under a machine that runs.
 
@@ -19,6 +19,7 @@ pub(crate) mod flexvolume;
 pub(crate) mod growth;
 pub(crate) mod host_disks;
 pub(crate) mod image_volumes;
+mod looks;
 pub(crate) mod now;
 pub(crate) mod persistent;
 mod raw_device;

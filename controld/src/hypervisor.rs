@@ -18,6 +18,7 @@ mod link;
 mod log;
 mod machines;
 mod meaning;
+mod monitor;
 mod offer;
 pub mod pinning;
 mod policy;

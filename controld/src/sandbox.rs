@@ -19,7 +19,7 @@ use common::Chain;
 use common::KeyedMutex;
 use common::dns::host_name;
 use common::now_nanos;
-use proto::tap::{Attach, NetworkAsk, OwnerId, PodId};
+use proto::tap::{Attach, IfName, NetworkAsk, OwnerId, PodId};
 use uuid::Uuid;
 use vmspec::SandboxConfig;
 use vmspec::annotations::PodAnnotations;
@@ -292,9 +292,16 @@ fn has_outlived_its_boot(sandbox: &Sandbox, boot: &Boot) -> bool {
 fn attach_of(id: &PodId, config: &SandboxConfig, annotations: &PodAnnotations, handler: &MachineDefaults) -> Attach {
     let described = &annotations.described;
     let default = NetworkAsk { mac: described.mac, ..NetworkAsk::default() };
-    let others = &annotations.networks;
-    let asks_nothing = others.is_empty() && described.mac.is_none();
-    let networks = if asks_nothing { Vec::new() } else { [&[default], others.as_slice()].concat() };
+    let mut networks = [&[default], annotations.networks.as_slice()].concat();
+    for (nth, ask) in networks.iter_mut().enumerate().filter(|(_, ask)| ask.mac.is_none()) {
+        let unsaid = if nth == 0 { "eth0".to_owned() } else { format!("net{nth}") };
+        let name = ask.interface.as_ref().map_or(unsaid.as_str(), IfName::as_str);
+        let wish = annotations.macs.iter().find(|(link, _)| link.as_str() == name).map(|(_, mac)| *mac);
+        (ask.mac, ask.mac_is_wish) = (wish, wish.is_some());
+    }
+    if networks == [NetworkAsk::default()] {
+        networks.clear();
+    }
     let queues = annotations.vcpus.or(config.cpus).or(handler.default_vcpus);
     Attach {
         namespace: config.namespace.clone(),

@@ -23,6 +23,7 @@ pub mod table;
 pub mod types;
 
 pub use proto::vm::guest;
+pub use vmspec::annotations::keys::MACS;
 
 pub use self::document::{Document, ReadError, read};
 pub use self::finding::{Finding, Level};

@@ -11,7 +11,8 @@
 //!   as good as not there.
 //! - Records of earlier releases are read as well. [`first`] reads those of the first release. The second release
 //!   replaced the one record of a note each time. A pod that an earlier release attached keeps notes in that release's
-//!   form, so that a downgrade still finds its pods.
+//!   form, so that a downgrade still finds its pods. For the same reason a record has the oldest version that can say
+//!   what it says.
 //! - The daemon does not start on files of a newer release.
 //! - It never changes a file that does not parse or names another pod. It reports the file, and the pod cannot be attached
 //!   until a person has looked at it. The same goes for a note that cannot be
@@ -35,7 +36,7 @@ use serde::Deserialize;
 use crate::durable::{self, DurableError, Existing, Keep};
 use first::{FIRST, FirstRecord};
 pub(crate) use record::{Attachment, FORMAT, Failing, Record};
-use record::{SECOND, VERSION};
+use record::{SECOND, THIRD, VERSION};
 
 /// A note that is longer is begun anew with its next line, in bytes: a DEL that fails is noted again and again.
 const MAX_NOTE: u64 = 64 << 10;
@@ -155,11 +156,21 @@ impl Journal {
         Self { dir: state_dir.join("pods") }
     }
 
-    /// Whether there is a file, of any kind, or there may be one.
-    pub(crate) fn may_hold_some(&self) -> bool {
-        match fs::read_dir(&self.dir) {
-            Ok(mut entries) => entries.next().is_some(),
-            Err(error) => error.kind() != io::ErrorKind::NotFound,
+    /// The newest version that a release has to know to understand every file; `None` if there is no file. Of what cannot be read this
+    /// is ours.
+    pub(crate) fn newest(&self) -> Option<u32> {
+        let is_empty = match fs::read_dir(&self.dir) {
+            Ok(mut entries) => entries.next().is_none(),
+            Err(error) => error.kind() == io::ErrorKind::NotFound,
+        };
+        if is_empty {
+            return None;
+        }
+        match self.load() {
+            Ok(Loaded { records, unreadable }) if unreadable.is_empty() => {
+                records.values().map(Record::version).max().or(Some(FORMAT))
+            }
+            _ => Some(FORMAT),
         }
     }
 
@@ -228,7 +239,7 @@ impl Journal {
     /// Writes a later record of a pod so that it outlives the daemon.
     pub(crate) fn note(&self, record: &Record) -> Result<(), JournalError> {
         let name = note_name(record.pod());
-        if record.version < VERSION {
+        if record.version < THIRD {
             return self.write(record, &name, Existing::Replace, Keep::ForThisBoot);
         }
         let line =
@@ -318,7 +329,7 @@ fn read(path: &Path) -> Result<Found, UnreadableCause> {
 fn understood(bytes: &[u8], pod: &PodId) -> Result<Record, UnreadableCause> {
     let VersionOnly { version } = serde_json::from_slice(bytes)?;
     let record: Record = match version {
-        VERSION | SECOND => serde_json::from_slice(bytes)?,
+        VERSION | THIRD | SECOND => serde_json::from_slice(bytes)?,
         FIRST => serde_json::from_slice::<FirstRecord>(bytes)?.into(),
         theirs => return Err(UnreadableCause::Version { theirs }),
     };

@@ -1,4 +1,5 @@
-//! Which slots of the root bus a pod's NICs and the devices that kubelet allocated are in, beside disks that are described to be there. Pure.
+//! Which slots of the root bus a pod's NICs and the devices that kubelet allocated are in, beside disks that are described to be there, and which
+//! NICs begin without a carrier. Pure.
 
 use std::collections::BTreeSet;
 
@@ -8,16 +9,17 @@ use vmspec::plan::{Described, SLOTS};
 
 use crate::model::domain::NicPlace;
 
-/// A place for each NIC of the pod, in their order, and slots for so many devices.
+/// A place for each NIC of the pod, in their order, and slots for so many devices; and by their places in that order, those that are down.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct Slots {
     pub(super) nics: Vec<NicPlace>,
     pub(super) devices: Vec<usize>,
+    pub(super) down: Vec<usize>,
 }
 
 impl Slots {
     /// # Errors
-    /// When a NIC is described that there is not, or there are too few slots.
+    /// When a NIC is described that there is not, or one without a carrier that is a device of the node, or there are too few slots.
     pub(super) fn of(net: &PodNet, devices: usize, described: &Described) -> Result<Self> {
         let links: Vec<_> = net.nics.iter().map(|nic| &nic.name).collect();
         if let Some(link) = described.nics.keys().find(|link| !links.contains(link)) {
@@ -29,14 +31,22 @@ impl Slots {
         let mut free = SLOTS.filter(|slot| !said.contains(slot));
         let mut next =
             || free.next().ok_or_else(|| Error::new(Kind::Invalid, "the VM has more NICs and devices than slots"));
-        let mut nics = Vec::new();
-        for link in links {
+        let (mut nics, mut down) = (Vec::new(), Vec::new());
+        for (nth, of_pod) in net.nics.iter().enumerate() {
+            let link = &of_pod.name;
             let nic = described.nics.get(link).copied().unwrap_or_default();
+            if nic.is_down {
+                if of_pod.vfio().is_some() {
+                    let why = "is a device of the node, whose carrier is the card's; leave `state` out";
+                    return Err(Error::new(Kind::Invalid, format!("annotation virtlet.k8s/vm: nics: `{link}` {why}")));
+                }
+                down.push(nth);
+            }
             let slot = nic.slot.map_or_else(&mut next, Ok)?;
             nics.push(NicPlace { slot: slot.into(), boot_order: nic.boot_order, acpi_index: nic.acpi_index });
         }
         let devices = (0..devices).map(|_| next().map(usize::from)).collect::<Result<_>>()?;
-        Ok(Self { nics, devices })
+        Ok(Self { nics, devices, down })
     }
 }
 
@@ -64,11 +74,12 @@ mod tests {
         let plain = of(&["eth0", "net1"], 2, "").expect("fit");
         assert_eq!(plain.nics.iter().map(|nic| nic.slot).collect::<Vec<_>>(), [0x10, 0x11]);
         assert_eq!(plain.devices, [0x12, 0x13]);
-        let said = r#"{"name":"a","link":"net1","pciAddress":"0000:00:10.0","bootOrder":1},{"name":"b","acpiIndex":7}"#;
+        let said = r#"{"name":"a","link":"net1","pciAddress":"0000:00:10.0","bootOrder":1,"state":"down"},{"name":"b","acpiIndex":7}"#;
         let said = of(&["eth0", "net1", "net2"], 1, said).expect("fit");
         let shown: Vec<_> = said.nics.iter().map(|nic| (nic.slot, nic.boot_order, nic.acpi_index)).collect();
         assert_eq!(shown, [(0x11, None, Some(7)), (0x10, Some(1), None), (0x12, None, None)]);
         assert_eq!(said.devices, [0x13]);
+        assert_eq!((plain.down, said.down), (vec![], vec![1]));
     }
 
     #[test]

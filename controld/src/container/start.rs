@@ -145,7 +145,7 @@ pub(super) async fn machine(
         uses.hypervisor.give_files(container.machine.id.uuid(), files).await?;
         let log = libvirt_log(uses, container);
         let paused = container.machine.hardware.described.start_paused;
-        let beginning = Beginning { growth: growth::at_start(container).await, paused };
+        let beginning = Beginning { growth: growth::at_start(container).await, down: slots.down, paused };
         let launch = during(Phase::Launch);
         let starting = uses.hypervisor.start(turn, container.machine.id.uuid(), &log, beginning, unwanted);
         if let Err(error) = flexvolume::with_keys(&uses.disks, container, starting).await {

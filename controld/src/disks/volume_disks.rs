@@ -10,6 +10,7 @@ use std::fs::{self, File};
 use std::io;
 use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
+use std::sync::LazyLock;
 use std::time::Duration;
 
 use common::off_reactor;
@@ -17,7 +18,6 @@ use nix::sys::statvfs::statvfs;
 use proto::tap::QemuUser;
 use proto::vm::DEVICE_DIR;
 use rustix::fs::{CWD, Mode, OFlags, openat};
-use tokio::sync::Semaphore;
 use tokio::time::timeout;
 use vmimage::inspect::{Bytes as _, DiskFormat, Expected, Policy, Refusal, examine};
 use vmspec::draft::volume_disks::{Lower, Of, Wanted, of_empty_dir};
@@ -30,6 +30,7 @@ use vmspec::{MountOptions, pod_dir};
 
 use super::block_devices::Node;
 use super::emptydir::{open, open_for_qemu, without_copies};
+use super::looks::Looks;
 use super::volume_name;
 use crate::model::domain::{AsyncIo, DiskNow, GROUP_OF_ROOT, RootNow, Slice, group_of};
 use crate::store::is_disk_full;
@@ -37,10 +38,10 @@ use crate::volumes::{Base, Folder, VolumeError, Volumes};
 
 /// Of all of a machine's. The tables of a full qcow2 disk of 16 TiB are 2 GiB, in a volume that may be far away.
 pub(crate) const DEADLINE: Duration = Duration::from_secs(60);
-/// How many threads are at volumes at once. One whose volume hangs is there until the kernel lets it go, however often it is tried again.
-static THREADS: Semaphore = Semaphore::const_new(8);
+/// Looks at volumes: 8 at those of one server, and a part of all the threads of this process at all.
+static LOOKS: LazyLock<Looks> = LazyLock::new(|| Looks::new(8, 128));
 /// How long others may take to let one go: most are done in milliseconds, and many machines may be made at once.
-const THREAD_DEADLINE: Duration = Duration::from_secs(5);
+const LOOK_DEADLINE: Duration = Duration::from_secs(5);
 /// What begins a qcow2 file.
 const QCOW2: [u8; 4] = *b"QFI\xfb";
 const SECTOR: u64 = 512;
@@ -156,14 +157,14 @@ pub(crate) async fn ready(plan: &MachinePlan) -> Result<Option<RootNow>> {
         return Ok(None);
     }
     let plan = plan.clone();
-    in_time(DEADLINE, move || {
+    in_time(DEADLINE, dirs(&plan), move || {
         let sizes = files(&plan).map(|(name, file)| check(file).map_err(|cause| refused(name, cause)));
         let sizes = sizes.collect::<Result<Vec<u64>>>()?;
         let Some(volume) = &plan.root.volume else { return Ok(None) };
         let described = &plan.hardware.described;
         let disk = used(&described.root_volume, volume, false, Some(&described.root), Node::new().async_io())?;
         let uuid = match volume {
-            VolumeDisk::File(file) => Some(volume_name::uuid(&volume_name::of(&file.dir))),
+            VolumeDisk::File(file) => Some(volume_name::uuid(&volume_name::of_disk(&file.dir))),
             // As any disk of the pod's own.
             VolumeDisk::Overlay(_) => None,
         };
@@ -232,23 +233,24 @@ pub(crate) async fn work_on<T: Send + 'static>(
     deadline: Duration,
     work: impl FnOnce(&MachinePlan) -> Result<T> + Send + 'static,
 ) -> Result<T> {
-    let has_files = files(plan).next().is_some();
+    let dirs = dirs(plan);
     let plan = plan.clone();
     let work = move || work(&plan);
-    if has_files { in_time(deadline, work).await } else { off_reactor(work).await }
+    if dirs.is_empty() { off_reactor(work).await } else { in_time(deadline, dirs, work).await }
 }
 
-/// Waits for work on volumes.
+/// Waits for work on volumes that are mounted at these.
 async fn in_time<T: Send + 'static>(
     deadline: Duration,
+    dirs: Vec<PathBuf>,
     work: impl FnOnce() -> Result<T> + Send + 'static,
 ) -> Result<T> {
-    let Ok(Ok(thread)) = timeout(THREAD_DEADLINE.min(deadline), THREADS.acquire()).await else {
-        let what = "no volume was looked at, since all that may be looked at at once do not answer; a file system of the node hangs";
+    let Ok(look) = timeout(LOOK_DEADLINE.min(deadline), LOOKS.begin(dirs)).await else {
+        let what = "no volume was looked at: earlier looks at the same file system, or as many as there may be at all, have not come to an end; a file system of the node hangs";
         return Err(Error::new(Kind::Deadline, what));
     };
     let work = move || {
-        let _thread = thread;
+        let _look = look;
         work()
     };
     timeout(deadline, off_reactor(work)).await.map_err(|_elapsed| {
@@ -276,6 +278,11 @@ fn files(plan: &MachinePlan) -> impl Iterator<Item = (&str, &VolumeFile)> {
     root.chain(others).filter_map(|(name, volume)| Some((name, volume.file()?)))
 }
 
+/// Where those are.
+fn dirs(plan: &MachinePlan) -> Vec<PathBuf> {
+    files(plan).map(|(_, file)| file.dir.clone()).collect()
+}
+
 /// What was looked at.
 enum Looked {
     File(VolumeFile),
@@ -286,7 +293,8 @@ enum Looked {
 /// Looks at a volume; a file that is not there and may be written to is made.
 async fn look(name: &str, of: &Of, read_only: bool) -> Result<Looked> {
     let (name, of) = (name.to_owned(), of.clone());
-    in_time(DEADLINE, move || match of {
+    let dirs = of.dir().map(Path::to_owned).into_iter().collect();
+    in_time(DEADLINE, dirs, move || match of {
         Of::File { dir, size } => {
             let seen = found_or_made(&dir, size, read_only).and_then(|seen| seen.fits(&dir, size, read_only));
             let seen = seen.map_err(|cause| refused(&name, cause))?;

@@ -3,6 +3,7 @@
 
 #![expect(unsafe_code, reason = "libvirt is a C library; nothing but this file and those below it calls it")]
 
+mod monitor;
 mod secret;
 
 use std::ffi::{CStr, CString, NulError, c_char, c_int, c_void};

@@ -16,7 +16,7 @@ use super::calls::{PEER, QUICK_DEADLINE, finished};
 use super::ffi::{Connection, Domain, LibvirtError};
 use super::link::{Lane, Lines, Turn};
 use super::machines::existing;
-use super::{Hypervisor, WrapperError, log, meaning};
+use super::{Hypervisor, WrapperError, log, meaning, monitor};
 use crate::trace;
 
 const WHAT: &str = "start the machine";
@@ -36,6 +36,8 @@ pub struct Growth {
 #[derive(Debug)]
 pub struct Beginning {
     pub growth: Option<Growth>,
+    /// The NICs that have no carrier, each by its place among vmwrapper's.
+    pub down: Vec<usize>,
     /// Whether it waits until a person lets it go on.
     pub paused: bool,
 }
@@ -100,7 +102,7 @@ impl Hypervisor {
         turn: StartTurn,
         id: Uuid,
         log: &Path,
-        Beginning { growth, paused }: Beginning,
+        Beginning { growth, down, paused }: Beginning,
         unwanted: &CancellationToken,
     ) -> Result<()> {
         // While it was being prepared.
@@ -110,7 +112,8 @@ impl Hypervisor {
         let log = log.to_owned();
         let start = move |connection: &Connection| {
             let domain = existing(connection, id)?;
-            let started = if growth.is_some() || paused { domain.start_paused() } else { domain.start() };
+            let is_held = growth.is_some() || !down.is_empty();
+            let started = if is_held || paused { domain.start_paused() } else { domain.start() };
             started.map_err(|error| {
                 let silent = meaning::wrapper_line_of(&error.message).is_none() && error.message.contains("monitor");
                 match silent.then(|| log::wrapper_line(&log)).flatten() {
@@ -118,9 +121,9 @@ impl Hypervisor {
                     None => error,
                 }
             })?;
-            let Some(growth) = &growth else { return Ok(()) };
-            grow(&domain, growth);
-            if paused { Ok(()) } else { domain.resume() }
+            growth.iter().for_each(|growth| grow(&domain, growth));
+            down.iter().try_for_each(|nic| take_carrier(&domain, *nic))?;
+            if is_held && !paused { domain.resume() } else { Ok(()) }
         };
         let StartTurn { lines, turn } = turn;
         let started = finished(WHAT, self.shared.start_deadline, lines.run(turn, start));
@@ -140,6 +143,15 @@ impl Hypervisor {
                 return started.map_err(|cause| Error::because(Kind::State, what, cause));
             }
         }
+    }
+}
+
+/// Has QEMU tell a guest that is held that a NIC has no carrier: libvirt, which knows nothing of it, has no word for that.
+fn take_carrier(domain: &Domain, nic: usize) -> Result<(), LibvirtError> {
+    let command = format!(r#"{{"execute":"set_link","arguments":{{"name":"vwnet{nic}","up":false}}}}"#);
+    match monitor::refusal(&domain.monitor(&command)?) {
+        None => Ok(()),
+        Some(why) => Err(LibvirtError { code: 0, message: format!("QEMU takes no carrier from NIC {nic}: {why}") }),
     }
 }
 

@@ -61,6 +61,36 @@ fn the_default_network_is_asked_for_the_address_that_is_described() {
 }
 
 #[test]
+fn networks_are_asked_for_addresses_that_a_pod_wishes_and_does_not_say() {
+    let id = "pod".parse().expect("id");
+    let asks = |all: &[(&str, &str)]| {
+        let all = all.iter().map(|(key, value)| ((*key).to_owned(), (*value).to_owned())).collect();
+        let annotations = PodAnnotations::parse(&all).expect("right");
+        let attach = attach_of(&id, &config(0), &annotations, &MachineDefaults::default());
+        let shown = |ask: &NetworkAsk| {
+            format!("{} {}", ask.mac.map(|mac| mac.to_string()).unwrap_or_default(), ask.mac_is_wish)
+        };
+        attach.networks.iter().map(shown).collect::<Vec<_>>()
+    };
+    let wishes = r#"{"eth0":"02:00:00:00:00:01","net1":"02:00:00:00:00:02","lan":"02:00:00:00:00:03"}"#;
+    assert_eq!(asks(&[("virtlet.k8s/macs", wishes)]), ["02:00:00:00:00:01 true"]);
+    let networks =
+        r#"[{"name":"a"},{"name":"b","interface":"lan"},{"name":"c","mac":"02:00:00:00:00:0c"},{"name":"d"}]"#;
+    let said = r#"{"v":1,"nics":[{"name":"pod","macAddress":"02:00:00:00:00:ab"}]}"#;
+    assert_eq!(
+        asks(&[("virtlet.k8s/macs", wishes), ("virtlet.cloud/networks", networks), ("virtlet.k8s/vm", said)]),
+        [
+            "02:00:00:00:00:ab false",
+            "02:00:00:00:00:02 true",
+            "02:00:00:00:00:03 true",
+            "02:00:00:00:00:0c false",
+            " false"
+        ]
+    );
+    assert_eq!(asks(&[("virtlet.k8s/macs", r#"{"net7":"02:00:00:00:00:01"}"#)]), Vec::<String>::new());
+}
+
+#[test]
 fn the_network_offers_the_host_name_that_the_seed_has() {
     let id = "pod".parse().expect("id");
     let offered = |name: &str, hostname: &str| {

@@ -31,7 +31,9 @@ class Link {
 	connect() {
 		clearTimeout(this.timer);
 		const before = this.socket;
-		const socket = new WebSocket(`ws://${location.host}/${this.name}`);
+		const at = new URL(this.name, location.href);
+		at.protocol = "ws:";
+		const socket = new WebSocket(at);
 		socket.binaryType = "arraybuffer";
 		this.socket = socket;
 		before?.close();

@@ -21,7 +21,7 @@ use std::collections::BTreeMap;
 use std::fmt;
 
 use common::quantity::{self, QuantityError};
-use proto::tap::{Bandwidth, DataPath, DataPathError, NetworkAsk};
+use proto::tap::{Bandwidth, DataPath, DataPathError, IfName, MacAddr, NetworkAsk};
 use proto::vm::{ANNOTATION, CloudInit, Key};
 use serde_json::{Map, Value};
 use uuid::Uuid;
@@ -29,6 +29,7 @@ use uuid::Uuid;
 use self::description::NotDescription;
 pub use self::emptydir::EmptyDirDisk;
 pub use self::keys::IMAGE_HANDLER;
+pub use self::networks::{NotMacs, macs};
 pub use self::policy::AnnotationPolicy;
 pub use self::policy::matches;
 use self::reader::Reader;
@@ -97,6 +98,8 @@ pub struct PodAnnotations {
     pub config_delivery: Option<ConfigDelivery>,
     /// Networks beside the node's default one.
     pub networks: Vec<NetworkAsk>,
+    /// MAC addresses of links that are said nowhere else, where their networks take one.
+    pub macs: BTreeMap<IfName, MacAddr>,
     /// How links and taps are joined; `None` is the node's way.
     pub data_path: Option<DataPath>,
     /// Whether the guest is held to its own addresses; `None` is the node's way.
@@ -174,6 +177,8 @@ pub(super) enum Problem {
     #[error("{0}")]
     NotNetworks(String),
     #[error("{0}")]
+    NotMacs(NotMacs),
+    #[error("{0}")]
     NotEmptyDirDisks(String),
     #[error("has a NUL character")]
     Nul,
@@ -218,8 +223,14 @@ impl PodAnnotations {
         let cpu_setting = reader.read(keys::CPU_SETTING, cpu_setting);
         let described = description::read(all, cpu_setting.as_ref(), &mut reader).unwrap_or_default();
         let CloudInit { network_data, ssh_keys } = described.cloud_init.clone();
+        let macs = all.get(keys::MACS).filter(|text| !text.is_empty()).map(|text| networks::macs(text));
+        let macs = macs.transpose().unwrap_or_else(|wrong| {
+            reader.refuse(keys::MACS, Problem::NotMacs(wrong));
+            None
+        });
         let parsed = Self {
             described,
+            macs: macs.unwrap_or_default(),
             network_data: network_data.map(|Key { volume, key }| KeyOf { source: Source::Volume(volume), key }),
             key_volumes: ssh_keys.into_iter().map(Source::Volume).collect(),
             vcpus: reader.read(keys::VCPU_COUNT, vcpus),

@@ -3,6 +3,7 @@
 use k8s_openapi::api::core::v1::ContainerPort;
 use proto::vm::Nic;
 use serde_json::{Value, json};
+use vmspec::annotations::{keys, macs};
 
 use super::Draft;
 use crate::Path;
@@ -16,6 +17,10 @@ pub(super) fn of(draft: &mut Draft<'_>) {
     let spec = draft.spec;
     let at_networks = draft.instance.at.field("networks");
     let at_nics = draft.device("interfaces");
+    // What is wrong with it is told of the annotation.
+    let wishes =
+        draft.instance.metadata.annotations.get(keys::MACS).and_then(|text| macs(text).ok()).unwrap_or_default();
+    let wish = |link: &str| wishes.iter().find(|(name, _)| name.as_str() == link).map(|(_, mac)| mac.to_string());
     let mut others = Vec::new();
     let mut has_default = false;
     for (nth, nic) in spec.domain.devices.interfaces.iter().enumerate() {
@@ -25,7 +30,7 @@ pub(super) fn of(draft: &mut Draft<'_>) {
         match network {
             Network { multus: Some(multus), .. } if !multus.is_default => {
                 let link = format!("net{}", others.len() + 1);
-                others.push(selection(multus, &link, nic));
+                others.push(selection(multus, &link, nic.mac_address.clone().or_else(|| wish(&link))));
                 more.link = Some(link);
             }
             network => {
@@ -37,9 +42,6 @@ pub(super) fn of(draft: &mut Draft<'_>) {
             }
         }
         if more != (Nic { name: more.name.clone(), link: more.link.clone(), ..Nic::default() }) {
-            if more.state.is_some() {
-                draft.described(&at.field("state"));
-            }
             if more.mac_address.is_some() {
                 draft.found.warn(&at.field("macAddress"), MAC);
             }
@@ -92,7 +94,7 @@ fn more(nic: &Interface) -> Nic {
 }
 
 /// A network as Multus is asked for it.
-fn selection(multus: &Multus, link: &str, nic: &Interface) -> serde_json::Value {
+fn selection(multus: &Multus, link: &str, mac: Option<String>) -> serde_json::Value {
     let (namespace, name) = match multus.network_name.split_once('/') {
         Some((namespace, name)) => (Some(namespace), name),
         None => (None, multus.network_name.as_str()),
@@ -101,7 +103,7 @@ fn selection(multus: &Multus, link: &str, nic: &Interface) -> serde_json::Value 
     if let Some(namespace) = namespace {
         selection["namespace"] = json!(namespace);
     }
-    if let Some(mac) = &nic.mac_address {
+    if let Some(mac) = mac {
         selection["mac"] = json!(mac.replace('-', ":").to_lowercase());
     }
     selection

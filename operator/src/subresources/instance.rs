@@ -19,10 +19,11 @@ use crate::vmi::pod_name;
 /// All calls until the pod is known.
 const CALLS: Duration = Duration::from_secs(20);
 /// Longest word of a node that it has done something, longest answer, of which a value is made that takes many times as much, and longest
-/// picture.
-const MAX_DONE: usize = 64 << 10;
-const MAX_ANSWER: usize = 1 << 20;
-const MAX_PICTURE: usize = 8 << 20;
+/// picture; each with what to do where that is too short.
+const MAX_DONE: (usize, &str) = (64 << 10, "whether it was done, the VM itself shows");
+const MAX_ANSWER: (usize, &str) = (1 << 20, "`kubectl exec` of the command in the VM's pod has no such bound");
+const MAX_PICTURE: (usize, &str) =
+    (8 << 20, "give the screen fewer pixels, or take the picture by `virtletctl vnc --screenshot` on the VM's node");
 /// Longest name of a user that nodes log.
 const MAX_USER: usize = 256;
 

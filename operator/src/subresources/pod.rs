@@ -72,8 +72,9 @@ impl Pod<'_> {
         opened.unwrap_or_else(|_| Err(Refusal::late("the node of the VM", OPEN.as_secs())))
     }
 
-    /// Has the node do something, and returns what it says: of no more than `most` bytes.
-    pub(super) async fn run(&self, words: &[String], most: usize) -> Result<Vec<u8>, Refusal> {
+    /// Has the node do something, and returns what it says: of no more than `most` bytes, or else it is refused with `instead`, which says what
+    /// to do.
+    pub(super) async fn run(&self, words: &[String], (most, instead): (usize, &str)) -> Result<Vec<u8>, Refusal> {
         let done = timeout(COMMAND, async {
             let mut stream = self.open(&Ask::Exec { words, stdin: false }).await?;
             let mut said = Vec::new();
@@ -81,8 +82,9 @@ impl Pod<'_> {
                 match stream.next().await {
                     Ok(Part::Data(bytes)) if said.len() + bytes.len() <= most => said.extend_from_slice(&bytes),
                     Ok(Part::Data(_)) => {
-                        let text = format!("the node answers with more than {most} bytes");
-                        return Err(Refusal::new(StatusCode::INTERNAL_SERVER_ERROR, text));
+                        let text =
+                            format!("the node's answer is longer than {most} bytes, and is not passed on: {instead}");
+                        return Err(Refusal::new(StatusCode::PAYLOAD_TOO_LARGE, text));
                     }
                     Ok(Part::End(Ok(()))) => return Ok(said),
                     Ok(Part::End(Err(failure))) => return Err(self.failed(failure)),

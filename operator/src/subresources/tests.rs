@@ -342,6 +342,12 @@ async fn nodes_do_what_is_asked_and_say_what_is_in_the_way() {
     });
     assert_eq!((code, told), (200, wanted));
     assert_eq!(rig.refused(&format!("GET {at}/guestosinfo"), "").await.0, 500);
+    let (code, told) = rig.refused(&format!("GET {at}/filesystemlist"), "").await;
+    assert_eq!(code, 413);
+    assert_eq!(
+        told,
+        "the node's answer is longer than 1048576 bytes, and is not passed on: `kubectl exec` of the command in the VM's pod has no such bound"
+    );
     let (code, picture) = rig.jane(&format!("GET {at}/vnc/screenshot?moveCursor=true"), "").await;
     assert_eq!((code, &*picture), (200, "PNG"));
     assert_eq!(rig.api.words(), ["virtlet:screenshot", "--for=jane", "--move-cursor"]);

@@ -1,10 +1,11 @@
 //! The instance that a VM is run as.
 
+use std::collections::BTreeMap;
 use std::time::Duration;
 
 use kube::Api;
 use kube::core::ObjectMeta;
-use serde_json::json;
+use serde_json::{Value, json};
 use uuid::Uuid;
 
 use super::spec::template;
@@ -14,6 +15,9 @@ use crate::write::{creating, is_stale, is_there, text_of};
 
 /// Annotation of an instance with the hash of the template that it was made of.
 pub(super) const TEMPLATE: &str = "virtlet.k8s/template";
+
+/// As many as a pod has.
+const MAX_NICS: usize = 15;
 
 /// What came of making one.
 pub(super) enum Made {
@@ -56,6 +60,10 @@ fn instance(vm: &Vm, context: &Context) -> Vmi {
     }
     let mut annotations = texts(&spec["template"], "annotations");
     annotations.insert(TEMPLATE.to_owned(), hash(&template(vm)));
+    let macs = macs(vm.uid(), &instance);
+    if !macs.is_empty() {
+        annotations.entry(kubevirt::MACS.to_owned()).or_insert_with(|| json!(macs).to_string());
+    }
     let metadata = ObjectMeta {
         name: Some(vm.name().to_owned()),
         namespace: Some(vm.namespace().to_owned()),
@@ -67,7 +75,50 @@ fn instance(vm: &Vm, context: &Context) -> Vmi {
     Vmi::new(context.group, metadata, Json::of(&instance))
 }
 
+/// MAC addresses of NICs whose spec says none, by their links in the pod: the same ones in each run. They are wishes, as not every network
+/// takes one.
+fn macs(uid: &str, spec: &Value) -> BTreeMap<String, String> {
+    let said = spec["domain"]["devices"]["interfaces"].as_array();
+    let says = |name: &str| said.into_iter().flatten().any(|nic| nic["name"] == name && nic["macAddress"].is_string());
+    let link = |nth| if nth == 0 { "eth0".to_owned() } else { format!("net{nth}") };
+    let nics = kubevirt::render::nics(spec);
+    let unsaid = nics.iter().enumerate().take(MAX_NICS).filter(|(_, name)| !says(name));
+    unsaid.map(|(nth, name)| (link(nth), mac(uid, name))).collect()
+}
+
+/// Locally administered, of one NIC of one VM.
+fn mac(uid: &str, nic: &str) -> String {
+    let digits = kubevirt::hash(&format!("{uid}/{nic}"), 10);
+    let bytes = digits.as_bytes().chunks(2).map(|pair| String::from_utf8_lossy(pair).into_owned());
+    ["02".to_owned()].into_iter().chain(bytes).collect::<Vec<_>>().join(":")
+}
+
 /// Of a template.
 pub(super) fn hash(template: &Json) -> String {
     kubevirt::hash(template.text(), 16)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_vms_nics_have_addresses_of_their_own_in_each_run() {
+        let spec = json!({
+            "domain": {"devices": {"interfaces": [
+                {"name": "lan", "bridge": {}}, {"name": "pod", "bridge": {}}, {"name": "said", "macAddress": "02:00:00:00:00:01"},
+            ]}},
+            "networks": [
+                {"name": "pod", "pod": {}}, {"name": "lan", "multus": {"networkName": "x"}},
+                {"name": "said", "multus": {"networkName": "y"}},
+            ],
+        });
+        let of = |uid: &str| macs(uid, &spec);
+        let first = of("6f0b");
+        assert_eq!(first.keys().collect::<Vec<_>>(), ["eth0", "net1"]);
+        assert!(first.values().all(|mac| mac.len() == 17 && mac.starts_with("02:")), "{first:?}");
+        assert_eq!(first["eth0"], mac("6f0b", "pod"));
+        assert!(first == of("6f0b") && first["eth0"] != first["net1"] && first["eth0"] != of("6f0c")["eth0"]);
+        assert_eq!(macs("6f0b", &json!({})).keys().collect::<Vec<_>>(), ["eth0"], "there is one in any case");
+    }
 }

@@ -4,7 +4,7 @@
 //! those of the CNI project's CONVENTIONS.md, section "Dynamic Plugin specific fields (Capabilities / Runtime
 //! Configuration)". What a pod asks for by name (a port, a rate, an address) must reach a plugin, so a network without
 //! one that declares the capability is refused before anything is made; what every pod has (resolver settings, a
-//! cgroup) is an offer.
+//! cgroup), and a MAC address that is only a wish, is an offer.
 
 use ipnetwork::IpNetwork;
 use proto::tap::{Attach, Bandwidth, Dns, HostPort, MacAddr, NetworkAsk, PortProtocol};
@@ -27,6 +27,8 @@ pub(crate) struct CapabilityArgs {
     pub(crate) ips: Vec<IpNetwork>,
     /// `mac`.
     pub(crate) mac: Option<MacAddr>,
+    /// Whether no plugin needs to take that.
+    pub(crate) mac_is_wish: bool,
     /// `dns`.
     pub(crate) dns: Option<Dns>,
     /// `ipRanges`: sets of subnets, of each of which the pod gets one address.
@@ -47,6 +49,7 @@ impl CapabilityArgs {
             bandwidth: request.bandwidth.clone().filter(|_| is_first),
             ips: ask.ips.clone(),
             mac: ask.mac,
+            mac_is_wish: ask.mac_is_wish,
             dns: request.dns.clone(),
             ip_ranges: Vec::new(),
             device_id: ask.device_id.clone(),
@@ -61,7 +64,7 @@ impl CapabilityArgs {
             ("portMappings", "host ports", !self.port_mappings.is_empty()),
             ("bandwidth", "bandwidth limits", self.bandwidth.as_ref().is_some_and(limits)),
             ("ips", "IP addresses", !self.ips.is_empty()),
-            ("mac", "MAC address", self.mac.is_some()),
+            ("mac", "MAC address", self.mac.is_some() && !self.mac_is_wish),
             ("ipRanges", "address ranges", !self.ip_ranges.is_empty()),
             ("deviceID", "device", self.device_id.is_some()),
             ("aliases", "aliases", !self.aliases.is_empty()),
@@ -76,7 +79,7 @@ impl CapabilityArgs {
 
     /// All that there is, by capability, in the form that plugins read.
     pub(super) fn offered(&self) -> Map<String, Value> {
-        let Self { port_mappings, bandwidth, ips, mac, dns, ip_ranges, device_id, aliases, cgroup_path } = self;
+        let Self { port_mappings, bandwidth, ips, mac, dns, ip_ranges, device_id, aliases, cgroup_path, .. } = self;
         let mut offered = Map::new();
         let mut offer = |capability: &str, value: Value, given: bool| {
             if given {

@@ -57,11 +57,12 @@ pub fn formats() -> String {
 /// Those of them that are on record in the configured state directory, or may be.
 #[must_use]
 pub fn formats_recorded(config: &Config) -> String {
-    let networks = Journal::peek(&config.state_dir).may_hold_some();
+    let networks = Journal::peek(&config.state_dir).newest();
     let claims = ClaimNotes::peek(&config.state_dir).all();
     let claims = claims.map_or(true, |(claims, unreadable)| !claims.is_empty() || !unreadable.is_empty());
     let instance = InstanceId::peek(&config.state_dir).map_or(true, |instance| instance.is_some());
-    lines([(NETWORKS, networks), (CLAIMS, claims), (INSTANCE, instance)])
+    let networks = ((NETWORKS.0, networks.unwrap_or(NETWORKS.1)), networks.is_some());
+    lines([networks, (CLAIMS, claims), (INSTANCE, instance)])
 }
 
 fn lines(kinds: impl IntoIterator<Item = ((&'static str, u32), bool)>) -> String {

@@ -9,8 +9,11 @@ use crate::cni::NetworkList;
 use crate::net::Choices;
 
 /// Version of the files. Any change of meaning raises it.
-pub(crate) const FORMAT: u32 = 3;
+pub(crate) const FORMAT: u32 = 4;
+/// Of a record that says what only this form can: options of DHCP that a pod wants told, and MAC addresses that are wishes.
 pub(super) const VERSION: u32 = FORMAT;
+/// Of all others, so that a release that knows no more than these finds their pods.
+pub(super) const THIRD: u32 = 3;
 /// The one before: it knew neither who owns a pod, nor how far an ADD came, nor what its guest is not told, all of which are
 /// left out; and its own notes had another form.
 pub(super) const SECOND: u32 = 2;
@@ -72,15 +75,16 @@ pub(crate) struct Failing {
 
 impl Record {
     /// The intent to attach `request`'s pod in the boot `boot`.
-    pub(crate) const fn intent(
+    pub(crate) fn intent(
         request: Attach,
         boot: String,
         netns: PathBuf,
         choices: Choices,
         attachments: Vec<Attachment>,
     ) -> Self {
+        let says_more = !request.dhcp.is_empty() || request.networks.iter().any(|ask| ask.mac_is_wish);
         Self {
-            version: VERSION,
+            version: if says_more { VERSION } else { THIRD },
             boot: Some(boot),
             phase: PodPhase::Attaching,
             request,
@@ -91,6 +95,11 @@ impl Record {
             notes: Vec::new(),
             failing: None,
         }
+    }
+
+    /// The version that it is of.
+    pub(crate) const fn version(&self) -> u32 {
+        self.version
     }
 
     /// The pod.

@@ -1,6 +1,6 @@
 use std::os::unix::fs::{PermissionsExt as _, symlink};
 
-use proto::tap::{Attach, DataPath, Dns, NetworkAsk, Nic, NicKind, PodNet, Tap};
+use proto::tap::{Attach, DataPath, DhcpOptions, Dns, NetworkAsk, Nic, NicKind, PodNet, Tap};
 
 use super::*;
 use crate::cni::NetworkList;
@@ -10,7 +10,8 @@ use crate::net::Choices;
 const FIRST_RELEASE: &str = include_str!("fixtures/v1.json");
 /// As the second release wrote it. Stays as it is for ever.
 const SECOND_RELEASE: &str = include_str!("fixtures/v2.json");
-/// As of today, for later releases to read.
+/// As of today, for later releases to read: of most pods, and of one that wants options of DHCP told.
+const FOURTH_RELEASE: &str = include_str!("fixtures/v4.json");
 const THIRD_RELEASE: &str = include_str!("fixtures/v3.json");
 const THIRD_NOTE: &str = include_str!("fixtures/v3.note");
 
@@ -178,6 +179,35 @@ fn this_release_writes_what_the_next_has_to_understand() {
 }
 
 #[test]
+fn only_a_record_that_says_more_is_of_a_newer_form() {
+    let dir = Dir::new();
+    assert_eq!(dir.journal.newest(), None);
+    let request = |pod: &str, dhcp| Attach { dhcp, ..record(pod).request };
+    let intent = |request: Attach| {
+        let Record { boot, netns, choices, attachments, .. } = record(request.pod.as_str());
+        Record::intent(request, boot.expect("this boot"), netns, choices, attachments)
+    };
+    dir.journal.create(&intent(request("p2", BTreeMap::new()))).expect("intent");
+    assert_eq!(dir.journal.newest(), Some(THIRD));
+    let options = DhcpOptions {
+        boot_file: "pxelinux.0".into(),
+        ntp_servers: vec!["10.0.0.1".parse().expect("an address")],
+        private: [(240, "x".to_owned())].into(),
+        ..DhcpOptions::default()
+    };
+    let told = intent(request("p1", [("net1".parse().expect("name"), options)].into()));
+    assert_eq!(serde_json::to_string_pretty(&told).expect("encodes"), FOURTH_RELEASE.trim_end());
+    dir.put("p1.json", FOURTH_RELEASE);
+    assert_eq!(json(&dir.load().records[&"p1".parse().expect("id")]), json(&told));
+    dir.journal.note(&told).expect("note");
+    assert_eq!(json(&dir.load().records[&"p1".parse().expect("id")]), json(&told), "a line of a note, too");
+    assert_eq!(dir.journal.newest(), Some(FORMAT));
+    dir.journal.remove(told.pod()).expect("removed");
+    dir.put("p3.json", "precious");
+    assert_eq!(dir.journal.newest(), Some(FORMAT), "what cannot be read may be anything");
+}
+
+#[test]
 fn the_last_whole_line_of_a_note_holds_and_a_long_note_begins_anew() {
     let dir = Dir::new();
     dir.journal.create(&record("p1")).expect("intent");
@@ -281,7 +311,7 @@ fn what_is_not_understood_is_reported_and_left_alone() {
     dir.put("p1.json", &text[..text.len() - 9]);
     dir.put("p2.json", "");
     dir.put("p3.json", &text);
-    dir.put("p4.json", text.replace("\"version\":3", "\"version\":4"));
+    dir.put("p4.json", text.replace("\"version\":3", "\"version\":5"));
     dir.put("p5.json", attached_to_nothing);
     dir.put("p6.json", serde_json::to_vec(&no_net).expect("encodes"));
     dir.put("p7.json", vec![b' '; usize::try_from(MAX_FILE).expect("fits") + 1]);

@@ -131,7 +131,7 @@ fn default_name(place: usize) -> IfName {
 }
 
 fn check_network(ask: &NetworkAsk) -> Result<(), BadAttach> {
-    let NetworkAsk { network, interface, mac: _, ips, device_id, aliases } = ask;
+    let NetworkAsk { network, interface, mac: _, mac_is_wish: _, ips, device_id, aliases } = ask;
     if let Some(network) = network {
         check_name("networks.network", network)?;
     }

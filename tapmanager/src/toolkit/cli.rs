@@ -218,14 +218,7 @@ impl Attach {
     /// What is asked of the daemon.
     pub(super) fn request(&self) -> tap::Attach {
         let name = self.pod.as_str();
-        let ask = |network: Option<&String>| NetworkAsk {
-            network: network.cloned(),
-            interface: None,
-            mac: None,
-            ips: Vec::new(),
-            device_id: None,
-            aliases: Vec::new(),
-        };
+        let ask = |network: Option<&String>| NetworkAsk { network: network.cloned(), ..NetworkAsk::default() };
         let mut networks: Vec<NetworkAsk> = self.networks.iter().map(|name| ask(Some(name))).collect();
         if networks.is_empty() && (self.mac.is_some() || !self.ips.is_empty()) {
             networks.push(ask(None));

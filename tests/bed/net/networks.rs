@@ -143,14 +143,7 @@ fn known(node: &NetNode, ask: &proto::tap::Attach) -> Result<Vec<Nic>> {
 }
 
 fn network(name: Option<&str>) -> NetworkAsk {
-    NetworkAsk {
-        network: name.map(str::to_owned),
-        interface: None,
-        mac: None,
-        ips: Vec::new(),
-        device_id: None,
-        aliases: Vec::new(),
-    }
+    NetworkAsk { network: name.map(str::to_owned), ..NetworkAsk::default() }
 }
 
 fn second() -> Value {

@@ -24,6 +24,13 @@ const MIB: u64 = 1 << 20;
 const DESCRIBED: &str = r#"{"v":1,"disks":[{"name":"data","serial":"D-1","source":{"diskImage":{"size":67108864}}},
     {"name":"golden","source":{"overlay":{}}},{"name":"lun","source":{"overlay":{}}}]}"#;
 
+/// Where the disk that a VM boots from and its NIC are, and that the NIC has no carrier.
+const PLACES: &str =
+    r#""pciAddress":"0000:00:1a.0"}],"nics":[{"name":"pod","pciAddress":"0000:00:1c.0","acpiIndex":7,"state":"down""#;
+/// Place, number and carrier of each NIC, as the guest has them.
+const NICS: &str = "for nic in /sys/class/net/*; do if [ -e $nic/device ]; then ip link set ${nic##*/} up; at=$(readlink -f $nic/device/..); \
+                    echo ${at##*/} $(cat $at/acpi_index) $(cat $nic/carrier); fi; done";
+
 pub(super) const CASES: &[Case] =
     &[Case { name: "vm::claims_have_disks_in_files_and_layers_on_them", deadline: DEADLINE, run: disks }];
 
@@ -137,13 +144,18 @@ fn disks(bed: &Bed) -> Result<()> {
 fn roots(bed: &Bed, node: &Node, agent: &Path, image: &str) -> Result<()> {
     let dir = directory(bed, "os")?;
     fs::copy(agent, dir.join("disk.img"))?;
-    for (name, source) in [("file", r#"{"diskImage":{}}"#), ("layer", r#"{"overlay":{}}"#)] {
-        let text = format!(r#"{{"v":1,"disks":[{{"name":"os","root":true,"source":{source}}}]}}"#);
+    for (name, source, places) in
+        [("file", r#"{"diskImage":{}}"#, PLACES), ("layer", r#"{"overlay":{}}"#, r#""serial":"root""#)]
+    {
+        let text = format!(r#"{{"v":1,"disks":[{{"name":"os","root":true,"source":{source},{places}}}]}}"#);
         let pod = described(node.pod(name)?, &text);
         let mounts = vec![mounted(&pod, "os", &dir)?];
         let container = ContainerConfig { mounts, ..cri::container(image, [].into()) };
         let vm = answers(bed, node.start_pod(pod, &container)?)?;
         if name == "file" {
+            let line = format!("at=$(readlink -f /sys/block/$(basename {})/device/..); echo ${{at##*/}}", of("root"));
+            prints(bed, &vm, &line, "0000:00:1a.0")?;
+            prints(bed, &vm, NICS, "0000:00:1c.0 7 0")?;
             // Behind the file system of the tiny guest, which is in memory.
             prints(
                 bed,

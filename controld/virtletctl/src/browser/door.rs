@@ -1,7 +1,8 @@
 //! Who may see the page: who has the cookie, which the first who comes with the token gets.
 //!
 //! A token is in a URL, and so in terminals, in lists of processes and in a browser's history; it opens once. Cookies know no ports, so the
-//! cookie's name has ours in it.
+//! cookie's name has ours in it, and the page is below a path that is a secret, too: to servers at other ports, whose pages do not know
+//! it, a browser does not show the cookie.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 
@@ -14,15 +15,21 @@ pub(super) struct Door {
     token: String,
     spent: AtomicBool,
     cookie: String,
+    place: String,
 }
 
 impl Door {
     pub(super) fn new(port: u16) -> Self {
-        Self { port, token: secret(), spent: AtomicBool::new(false), cookie: secret() }
+        Self { port, token: secret(), spent: AtomicBool::new(false), cookie: secret(), place: format!("/{}", secret()) }
     }
 
     pub(super) fn token(&self) -> &str {
         &self.token
+    }
+
+    /// What all paths of the page begin with, a slash behind it.
+    pub(super) fn place(&self) -> &str {
+        &self.place
     }
 
     /// The cookie, for the first who has the token.
@@ -30,7 +37,7 @@ impl Door {
         if !is_same(token, &self.token) || self.spent.swap(true, Ordering::Relaxed) {
             return None;
         }
-        let cookie = format!("{}={}; Path=/; HttpOnly; SameSite=Strict", self.name(), self.cookie);
+        let cookie = format!("{}={}; Path={}/; HttpOnly; SameSite=Strict", self.name(), self.cookie, self.place);
         HeaderValue::from_str(&cookie).ok()
     }
 
@@ -78,7 +85,8 @@ mod tests {
         assert_eq!(door.enter(door.token()), None);
         let cookie = cookie.to_str().expect("text");
         let (pair, rest) = cookie.split_once("; ").expect("attributes");
-        assert_eq!(rest, "Path=/; HttpOnly; SameSite=Strict");
+        assert_eq!(rest, format!("Path={}/; HttpOnly; SameSite=Strict", door.place()));
+        assert!(door.place().len() == 65 && door.place() != Door::new(6080).place());
         assert!(pair.starts_with("virtlet-6080=") && !pair.contains(door.token()), "{pair}");
         assert!(door.knows(&with(pair)));
         assert!(door.knows(&with(&format!("other=1; {pair}"))));

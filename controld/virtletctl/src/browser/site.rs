@@ -17,11 +17,9 @@ const ENTER: &str = "/enter/";
 /// What is at the root.
 const PAGE: &str = "/index.html";
 const HTML: &str = "text/html; charset=utf-8";
-/// Goes on to the page by itself: a browser that has come from a page of others does not show our cookie yet.
-const ENTERED: &str = "<!doctype html><html lang=\"en\"><title>Machine</title><meta http-equiv=\"refresh\" content=\"0;url=/\">\
-                       <p><a href=\"/\">To the machine</a></p></html>\n";
 const SPENT: &str = "This link does not open the page (any more): a link does so once.\n\n\
-                     If nobody of yours has opened it before, somebody else has: end virtletctl by Ctrl-C.\n\
+                     If you have, the page is where your browser went then. If nobody of yours has opened it before,\n\
+                     somebody else has: end virtletctl by Ctrl-C.\n\
                      It prints a new link when it is run again.\n";
 const NO_COOKIE: &str = "Open the link that virtletctl has printed; it works once, for one browser.\n";
 
@@ -65,24 +63,21 @@ impl Site {
         if request.method() != Method::GET {
             return (plain(StatusCode::METHOD_NOT_ALLOWED, "Use GET.\n".into()), None);
         }
-        let known = self.door.knows(headers);
         if let Some(token) = path.strip_prefix(ENTER) {
             let response = match self.door.enter(token) {
-                Some(cookie) => entered(Some(cookie)),
-                // Who has opened it, and follows it again.
-                None if known => entered(None),
+                Some(cookie) => entered(cookie, self.door.place()),
                 None => plain(StatusCode::FORBIDDEN, SPENT.into()),
             };
             return (response, None);
         }
-        if !known {
+        if !self.door.knows(headers) {
             return (plain(StatusCode::FORBIDDEN, NO_COOKIE.into()), None);
         }
-        let response = match path {
+        let response = match path.strip_prefix(self.door.place()).unwrap_or_default() {
             "/about" => answer::of("application/json", self.about.clone()),
             "/screen" => return upgraded(request, host, Kind::Screen),
             "/console" => return upgraded(request, host, Kind::Console),
-            _ => {
+            path => {
                 let path = if path == "/" { PAGE } else { path };
                 match self.files.iter().find(|file| file.path == path) {
                     Some(file) => served(file, headers),
@@ -101,11 +96,14 @@ impl Site {
     }
 }
 
-fn entered(cookie: Option<HeaderValue>) -> Response<Full<Bytes>> {
-    let mut response = answer::of(HTML, ENTERED.to_owned());
-    if let Some(cookie) = cookie {
-        response.headers_mut().insert(SET_COOKIE, cookie);
-    }
+/// Goes on to the page by itself: a browser that has come from a page of others does not show our cookie yet.
+fn entered(cookie: HeaderValue, place: &str) -> Response<Full<Bytes>> {
+    let page = format!(
+        "<!doctype html><html lang=\"en\"><title>Machine</title><meta http-equiv=\"refresh\" content=\"0;url={place}/\">\
+         <p><a href=\"{place}/\">To the machine</a></p></html>\n"
+    );
+    let mut response = answer::of(HTML, page);
+    response.headers_mut().insert(SET_COOKIE, cookie);
     response
 }
 

@@ -42,6 +42,8 @@ impl Streams for Fake {
 struct Served {
     address: SocketAddr,
     cookie: String,
+    /// What the page's paths begin with.
+    place: String,
     machine: mpsc::UnboundedReceiver<(Kind, DuplexStream)>,
     _server: JoinSet<()>,
 }
@@ -65,7 +67,8 @@ async fn served_with(most: usize) -> Served {
     let path = url.strip_prefix(&format!("http://{address}")).expect("our address").to_owned();
     let answer = asked(address, &format!("GET {path} HTTP/1.1\r\nHost: {address}\r\nConnection: close\r\n\r\n")).await;
     let cookie = answer.split_once("set-cookie: ").and_then(|(_, rest)| rest.split(';').next()).expect("a cookie");
-    Served { address, cookie: cookie.to_owned(), machine, _server: server }
+    let place = answer.split_once("url=").and_then(|(_, rest)| rest.split_once("/\"")).expect("goes on").0;
+    Served { address, cookie: cookie.to_owned(), place: place.to_owned(), machine, _server: server }
 }
 
 async fn asked(address: SocketAddr, request: &str) -> String {
@@ -82,9 +85,9 @@ impl Served {
         let address = self.address;
         let mut page = TcpStream::connect(address).await.expect("connected");
         let request = format!(
-            "GET {path} HTTP/1.1\r\nHost: {address}\r\nOrigin: http://{address}\r\nCookie: {}\r\nConnection: Upgrade\r\n\
+            "GET {}{path} HTTP/1.1\r\nHost: {address}\r\nOrigin: http://{address}\r\nCookie: {}\r\nConnection: Upgrade\r\n\
              Upgrade: websocket\r\nSec-WebSocket-Version: 13\r\nSec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\n\r\n",
-            self.cookie
+            self.place, self.cookie
         );
         page.write_all(request.as_bytes()).await.expect("written");
         let mut head = Vec::new();
@@ -153,9 +156,9 @@ async fn a_stream_that_does_not_open_is_told() {
     let mut served = served().await;
     served.machine.close();
     let request = format!(
-        "GET /screen HTTP/1.1\r\nHost: {0}\r\nOrigin: http://{0}\r\nCookie: {1}\r\nConnection: Upgrade\r\n\
+        "GET {2}/screen HTTP/1.1\r\nHost: {0}\r\nOrigin: http://{0}\r\nCookie: {1}\r\nConnection: Upgrade\r\n\
          Upgrade: websocket\r\nSec-WebSocket-Version: 13\r\nSec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\n\r\n",
-        served.address, served.cookie
+        served.address, served.cookie, served.place
     );
     let mut page = TcpStream::connect(served.address).await.expect("connected");
     page.write_all(request.as_bytes()).await.expect("written");

@@ -42,6 +42,8 @@ pub(super) const FORCE_DHCP: &str = "VirtletForceDHCPNetworkConfig";
 pub(super) const NETWORK_CONFIG: &str = "virtlet.cloud/network-config";
 /// Networks beside the default one.
 pub(super) const NETWORKS: &str = "virtlet.cloud/networks";
+/// MAC addresses of links where their networks take one. Not under our domain: the operator writes it, and nodes that do not know it leave it.
+pub const MACS: &str = "virtlet.k8s/macs";
 /// How links and taps are joined.
 pub(super) const DATA_PATH: &str = "virtlet.cloud/data-path";
 /// Whether the guest is held to its own addresses.

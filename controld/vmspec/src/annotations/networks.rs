@@ -1,9 +1,11 @@
-//! `virtlet.cloud/networks`: the networks of a pod beside the node's default one. Pure.
+//! `virtlet.cloud/networks`: the networks of a pod beside the node's default one. And `virtlet.k8s/macs`: MAC addresses that links are to have
+//! where their networks take one. Pure.
 //!
 //! Two notations, which are those that Multus' users know: a list of names, each with an optional link name
 //! (`storage,backup@net7`), or a JSON list of objects for whoever wants to say more. The guest's NICs come in the order
 //! of the list, behind the default network's.
 
+use std::collections::BTreeMap;
 use std::net::IpAddr;
 
 use ipnetwork::IpNetwork;
@@ -16,6 +18,11 @@ use super::Problem;
 const MAX_NETWORKS: usize = 14;
 /// Longest name of a network or alias.
 const MAX_NAME: usize = 128;
+
+/// A text that says no MAC addresses.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error(r#"is no map of at most 15 links to MAC addresses, as {{"eth0": "02:00:00:00:00:01"}}"#)]
+pub struct NotMacs;
 
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -31,6 +38,15 @@ struct Entry {
     device_id: Option<String>,
     #[serde(default)]
     aliases: Vec<String>,
+}
+
+/// MAC addresses by links, in JSON. Of networks that take none each link has another one.
+///
+/// # Errors
+/// When it is no such map, or has more links than a machine has.
+pub fn macs(text: &str) -> Result<BTreeMap<IfName, MacAddr>, NotMacs> {
+    let macs: BTreeMap<IfName, MacAddr> = serde_json::from_str(text).map_err(|_malformed| NotMacs)?;
+    if macs.len() > MAX_NETWORKS + 1 { Err(NotMacs) } else { Ok(macs) }
 }
 
 /// The networks, in order.
@@ -87,6 +103,7 @@ fn ask(entry: Entry) -> Result<NetworkAsk, Problem> {
         network: Some(entry.name),
         interface: entry.interface,
         mac: entry.mac,
+        mac_is_wish: false,
         ips,
         device_id: entry.device_id,
         aliases: entry.aliases,
@@ -134,11 +151,26 @@ mod tests {
                 network: Some("storage".into()),
                 interface: Some(net7),
                 mac: Some("02:00:00:00:00:07".parse().expect("mac")),
+                mac_is_wish: false,
                 ips: vec!["10.9.0.7/24".parse().expect("net"), "fd00::7/128".parse().expect("net")],
                 device_id: Some("0000:01:10.0".into()),
                 aliases: vec!["db".into()],
             }]
         );
+    }
+
+    #[test]
+    fn macs_are_of_links() {
+        let all = macs(r#"{"eth0":"02:00:00:00:00:01","net1":"02:00:00:00:00:02"}"#).expect("a map");
+        let first = all.iter().next().map(|(link, mac)| format!("{link} {mac}"));
+        assert_eq!((all.len(), first.as_deref()), (2, Some("eth0 02:00:00:00:00:01")));
+        let many: Vec<String> = (0..16).map(|n| format!(r#""net{n}":"02:00:00:00:00:{n:02x}""#)).collect();
+        let many = format!("{{{}}}", many.join(","));
+        for wrong in
+            ["", "[]", r#"{"eth0":1}"#, r#"{"a/b":"02:00:00:00:00:01"}"#, r#"{"eth0":"ff:ff:ff:ff:ff:ff"}"#, &many]
+        {
+            assert_eq!(macs(wrong), Err(NotMacs), "{wrong}");
+        }
     }
 
     #[test]

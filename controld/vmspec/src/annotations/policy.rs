@@ -26,7 +26,7 @@ impl AnnotationPolicy {
     /// The annotations that a pod may not have here, under the names that it uses.
     #[must_use]
     pub fn forbidden<'a>(&self, all: &'a BTreeMap<String, String>) -> Vec<&'a str> {
-        let is_ours = |key: &str| keys::is_ours(key) || key == ANNOTATION;
+        let is_ours = |key: &str| keys::is_ours(key) || key == ANNOTATION || key == keys::MACS;
         let ours = all.iter().filter(|(key, value)| is_ours(key) && !value.is_empty());
         ours.filter(|(key, value)| !self.permits(key, value)).map(|(key, _)| key.as_str()).collect()
     }
@@ -40,7 +40,10 @@ impl AnnotationPolicy {
         let is_in = |list: &[String]| list.iter().any(|glob| names.iter().any(|name| matches(glob, name)));
         let by_name =
             canonical.is_some_and(|name| ASKED_FOR.contains(&name)) || key == ANNOTATION && asks_for_more(value);
-        let allowed = if by_name { is_in(&self.allow) } else { self.allow.is_empty() || is_in(&self.allow) };
+        // The operator says MAC addresses of each of its pods, and a network that takes none gives another one.
+        let is_operators = key == keys::MACS;
+        let allowed =
+            if by_name { is_in(&self.allow) } else { self.allow.is_empty() || is_operators || is_in(&self.allow) };
         let others = if key == ANNOTATION { said_elsewhere(value) } else { Vec::new() };
         allowed && !is_in(&self.deny) && others.into_iter().all(|other| self.permits(other, value))
     }
@@ -104,6 +107,8 @@ mod tests {
         }
         assert_eq!(forbidden(&["VirtletSSHKeys"], &[], &["VirtletSSHKeys", "VirtletVCPUCount"]), ["VirtletVCPUCount"]);
         assert!(forbidden(&["VirtletSSHKeys"], &["*"], &["example.com/x"]).is_empty(), "others' are none of ours");
+        assert!(forbidden(&["VirtletSSHKeys"], &[], &["virtlet.k8s/macs"]).is_empty(), "it is the operator's");
+        assert_eq!(forbidden(&[], &["virtlet.k8s/*"], &["virtlet.k8s/macs"]), ["virtlet.k8s/macs"]);
     }
 
     #[test]

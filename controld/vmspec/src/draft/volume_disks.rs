@@ -44,6 +44,17 @@ pub enum Lower {
     Dir(PathBuf),
 }
 
+impl Of {
+    /// The directory of the node that the file is in.
+    #[must_use]
+    pub fn dir(&self) -> Option<&Path> {
+        match self {
+            Self::File { dir, .. } | Self::Overlay(Lower::Dir(dir)) => Some(dir),
+            Self::Overlay(Lower::Device(_)) => None,
+        }
+    }
+}
+
 impl Wanted {
     /// Whether what the guest writes is there after the pod.
     #[must_use]
@@ -57,10 +68,7 @@ impl Wanted {
     /// The directory of the node, unless it is of a block device.
     #[must_use]
     pub fn dir(&self) -> Option<&Path> {
-        match &self.of {
-            Of::File { dir, .. } | Of::Overlay(Lower::Dir(dir)) => Some(dir),
-            Of::Overlay(Lower::Device(_)) => None,
-        }
+        self.of.dir()
     }
 
     /// The mount that it is in place of, for who holds that to what the handler says of the node's paths. Nobody writes to what a layer is on.

@@ -44,6 +44,7 @@ fn requests() -> Vec<Request> {
                 network: Some("storage".into()),
                 interface: Some("net1".parse().expect("name")),
                 mac: Some("02:00:00:00:00:02".parse().expect("mac")),
+                mac_is_wish: false,
                 ips: vec!["10.78.0.9/24".parse().expect("net")],
                 device_id: Some("0000:01:10.0".into()),
                 aliases: vec!["db".into()],

@@ -131,6 +131,9 @@ pub struct NetworkAsk {
     /// For the CNI capability `mac`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub mac: Option<MacAddr>,
+    /// Whether the network may give another address if none of its plugins has that capability.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub mac_is_wish: bool,
     /// For the CNI capability `ips`.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub ips: Vec<IpNetwork>,

@@ -45,6 +45,7 @@ fn ask() -> NetworkAsk {
         network: None,
         interface: None,
         mac: Some("02:00:00:00:00:01".parse().unwrap()),
+        mac_is_wish: false,
         ips: vec!["10.0.0.5/24".parse().unwrap(), "fd00::5/64".parse().unwrap()],
         device_id: Some("0000:04:00.5".to_owned()),
         aliases: vec!["web".to_owned()],
@@ -94,6 +95,14 @@ fn ports_and_rates_go_to_the_first_network_alone() {
     let second = CapabilityArgs::of(&request(), &ask(), false).offered();
     assert!(!second.contains_key("portMappings") && !second.contains_key("bandwidth"), "{second:?}");
     assert!(second.contains_key("mac") && second.contains_key("dns"), "{second:?}");
+}
+
+#[test]
+fn an_address_that_is_a_wish_is_offered_and_not_needed() {
+    let ask = NetworkAsk { mac_is_wish: true, mac: ask().mac, ..NetworkAsk::default() };
+    let args = CapabilityArgs::of(&Attach::new("0123456789abcdef".parse().unwrap()), &ask, true);
+    assert_eq!(Value::Object(args.offered()), json!({"mac": "02:00:00:00:00:01"}));
+    args.fit(&list(&[])).unwrap();
 }
 
 #[test]

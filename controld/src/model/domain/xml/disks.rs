@@ -220,8 +220,9 @@ fn of_volume(
 ) -> Result<(), DomainError> {
     match volume {
         VolumeDisk::File(file) => {
-            // It may find no room, as the root disk.
-            Driver { format: file.format.word(), ..Driver::raw(now, "enospace") }.write(doc, said, workers)?;
+            // It may find no room, as the root disk, or that a quota is used up (`EDQUOT`), which is just another error to QEMU. So
+            // any error of a write pauses the guest, as with KubeVirt.
+            Driver { format: file.format.word(), ..Driver::raw(now, "stop") }.write(doc, said, workers)?;
             descriptor(doc, &file.path(), group)?;
             below(doc, said, now)
         }

@@ -36,6 +36,11 @@ fn request(path: &str, headers: &[(&str, &str)]) -> Request<()> {
     request.body(()).expect("a request")
 }
 
+/// Where the page has a path.
+fn below(site: &Site, path: &str) -> String {
+    format!("{}{path}", site.door.place())
+}
+
 /// Status, headers and text of an answer.
 async fn asked(site: &Site, request: &Request<()>) -> (u16, HeaderMap, Vec<u8>) {
     let (response, _) = site.answer(request);
@@ -48,7 +53,8 @@ async fn cookie(site: &Site) -> String {
     let path = site.url().strip_prefix("http://127.0.0.1:6080").expect("our address").to_owned();
     let (status, headers, text) = asked(site, &request(&path, &[])).await;
     assert_eq!(status, 200);
-    assert!(String::from_utf8_lossy(&text).contains("url=/"), "it goes on to the page");
+    let goes_on = format!("url={}/\"", site.door.place());
+    assert!(String::from_utf8_lossy(&text).contains(&goes_on), "it goes on to the page");
     headers["set-cookie"].to_str().expect("text").split(';').next().expect("a pair").to_owned()
 }
 
@@ -60,9 +66,10 @@ async fn the_url_opens_once() {
     let (status, headers, text) = asked(&site, &request(&path, &[])).await;
     assert_eq!((status, headers.get("set-cookie")), (403, None));
     assert!(String::from_utf8_lossy(&text).contains("a link does so once"), "{text:?}");
-    // Who has opened it may follow it again, and gets nothing new.
-    let (status, headers, _) = asked(&site, &request(&path, &[("cookie", &cookie)])).await;
-    assert_eq!((status, headers.get("set-cookie")), (200, None));
+    // To nobody is it told a second time where the page is.
+    let (status, headers, text) = asked(&site, &request(&path, &[("cookie", &cookie)])).await;
+    assert_eq!((status, headers.get("set-cookie")), (403, None));
+    assert!(!String::from_utf8_lossy(&text).contains(site.door.place()));
     let (status, ..) = asked(&site, &request("/enter/", &[])).await;
     assert_eq!(status, 403);
 }
@@ -71,11 +78,11 @@ async fn the_url_opens_once() {
 async fn nothing_is_served_without_the_cookie() {
     let site = site();
     for path in ["/", "/index.html", "/page.js", "/about", "/absent"] {
-        assert_eq!(asked(&site, &request(path, &[])).await.0, 403, "{path}");
+        assert_eq!(asked(&site, &request(&below(&site, path), &[])).await.0, 403, "{path}");
     }
     let origin = ("origin", "http://127.0.0.1:6080");
     for path in ["/screen", "/console"] {
-        let (response, kind) = site.answer(&request(path, &[&WEBSOCKET[..], &[origin]].concat()));
+        let (response, kind) = site.answer(&request(&below(&site, path), &[&WEBSOCKET[..], &[origin]].concat()));
         assert_eq!((response.status().as_u16(), kind), (403, None), "{path}");
     }
 }
@@ -92,21 +99,26 @@ async fn files_are_served_as_the_client_takes_them() {
         ("identity", false),
         ("xgzip", false),
     ] {
-        let (status, headers, body) = asked(&site, &request("/", &[cookie, ("accept-encoding", taken)])).await;
+        let (status, headers, body) =
+            asked(&site, &request(&below(&site, "/"), &[cookie, ("accept-encoding", taken)])).await;
         assert_eq!((status, headers["content-type"].as_bytes()), (200, &b"text/html; charset=utf-8"[..]));
         assert_eq!(headers.contains_key("content-encoding"), is_packed, "{taken}");
         assert_eq!(body == b"<p>page</p>", !is_packed, "{taken}");
         assert_eq!(body.starts_with(&[0x1f, 0x8b]), is_packed, "{taken}");
     }
-    let (status, _, body) = asked(&site, &request("/page.js", &[cookie])).await;
+    let (status, _, body) = asked(&site, &request(&below(&site, "/page.js"), &[cookie])).await;
     assert_eq!((status, body), (200, b"begin()".to_vec()));
-    let (status, _, body) = asked(&site, &request("/about", &[cookie])).await;
+    let (status, _, body) = asked(&site, &request(&below(&site, "/about"), &[cookie])).await;
     assert_eq!(
         (status, String::from_utf8(body).expect("text")),
         (200, r#"{"name":"default/w\\u{202e}eb"}"#.to_owned())
     );
     for absent in ["/absent", "/..%2fpage.js", "//page.js", "/page.js/"] {
-        assert_eq!(asked(&site, &request(absent, &[cookie])).await.0, 404, "{absent}");
+        assert_eq!(asked(&site, &request(&below(&site, absent), &[cookie])).await.0, 404, "{absent}");
+    }
+    // Nothing of the page is at a path that others know.
+    for elsewhere in ["/", "/index.html", "/about", "/screen", site.door.place()] {
+        assert_eq!(asked(&site, &request(elsewhere, &[cookie])).await.0, 404, "{elsewhere}");
     }
     let post = Request::post("/").header("host", HOST_PORT).header(cookie.0, cookie.1).body(()).expect("a request");
     assert_eq!(asked(&site, &post).await.0, 405);
@@ -135,7 +147,7 @@ async fn websockets_are_for_our_own_page() {
     let answered = |origins: &[&str], lines: &[(&str, &str)]| {
         let origins = origins.iter().map(|origin| ("origin", *origin));
         let headers: Vec<_> = lines.iter().copied().chain(origins).chain([("cookie", cookie.as_str())]).collect();
-        let (response, kind) = site.answer(&request("/screen", &headers));
+        let (response, kind) = site.answer(&request(&below(&site, "/screen"), &headers));
         (response.status().as_u16(), kind)
     };
     let ours = "http://127.0.0.1:6080";
@@ -160,7 +172,7 @@ async fn every_answer_says_what_a_page_may_do() {
     let cookie = cookie(&site).await;
     let cookie = ("cookie", cookie.as_str());
     for (path, status) in [("/", 200), ("/absent", 404), ("/about", 200), ("/screen", 403)] {
-        let (found, headers, _) = asked(&site, &request(path, &[cookie])).await;
+        let (found, headers, _) = asked(&site, &request(&below(&site, path), &[cookie])).await;
         assert_eq!(found, status, "{path}");
         let policy = headers["content-security-policy"].to_str().expect("text");
         for part in ["default-src 'none'", "script-src 'self';", "frame-ancestors 'none'", "form-action 'none'"] {

@@ -15,6 +15,9 @@ pub struct DescribedNic {
     /// Its number in ACPI, by which guests name it.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub acpi_index: Option<u16>,
+    /// Whether it begins without a carrier.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    pub is_down: bool,
 }
 
 /// Slots of the root bus for the pod's NICs, and for devices of the node.

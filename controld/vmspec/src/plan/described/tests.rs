@@ -27,7 +27,7 @@ fn a_described_machine_is_recorded_as_it_was_said() {
 fn what_is_not_built_or_wrong_is_told_by_its_field() {
     let long = format!(r#"{{"v":1,"chassis":{{"sku":"{}"}}}}"#, "x".repeat(129));
     let told: Vec<_> = [
-        r#"{"v":1,"nics":[{"name":"n","acpiIndex":1,"state":"down"},{"name":"m","link":"net1","state":"absent"}],"devices":{"podInterface":false,"virtioTransitional":true},"cpu":{}}"#,
+        r#"{"v":1,"nics":[{"name":"n","acpiIndex":1,"state":"off"},{"name":"m","link":"net1","state":"absent"}],"devices":{"podInterface":false,"virtioTransitional":true},"cpu":{}}"#,
         r#"{"v":1,"cpu":{"topology":{"sockets":0,"cores":1,"threads":1}}}"#,
         r#"{"v":1,"cpu":{"topology":{"sockets":1,"cores":256,"threads":1}}}"#,
         r#"{"v":1,"cpu":{"features":[{"name":"a\"b"}]}}"#,
@@ -105,7 +105,7 @@ fn devices_are_recorded_as_they_were_said_but_for_what_every_machine_has() {
     let all = r#"{"v":1,"machine":"pc-q35-9.2","firmware":{"useSerial":true},"startPaused":true,"devices":{"graphics":true,"video":{"type":"virtio"},
         "inputs":[{"name":"pen","type":"tablet"}],"watchdog":{"name":"dog","i6300esb":{"action":"poweroff"}},
         "panicDevices":[{"model":"pvpanic"},{},{"model":"hyperv"}],"blockMultiQueue":false,"networkMultiQueue":false,"ioThreads":"auto",
-        "podInterface":true,"serialConsole":false,"memBalloon":false,"virtioTransitional":false},"nics":[{"name":"other","link":"net1","dhcpOptions":{"bootFileName":"pxelinux.0","ntpServers":["10.0.0.1"],"privateOptions":[{"option":240,"value":"x"}]}},{"name":"more","link":"net2","bootOrder":3,"pciAddress":"0000:00:1E.0"},{"name":"pod","state":"up","macAddress":"02-00-00-00-00-AB","acpiIndex":16383}]}"#;
+        "podInterface":true,"serialConsole":false,"memBalloon":false,"virtioTransitional":false},"nics":[{"name":"other","link":"net1","dhcpOptions":{"bootFileName":"pxelinux.0","ntpServers":["10.0.0.1"],"privateOptions":[{"option":240,"value":"x"}]}},{"name":"more","link":"net2","bootOrder":3,"state":"down","pciAddress":"0000:00:1E.0"},{"name":"pod","state":"up","macAddress":"02-00-00-00-00-AB","acpiIndex":16383}]}"#;
     let described = of(all).expect("built");
     let text = serde_json::to_string(&described).expect("written");
     insta::assert_snapshot!(text);

@@ -1,4 +1,4 @@
-//! Reads what is described of NICs. Whether one has a carrier is QEMU's to say, whom nobody tells.
+//! Reads what is described of NICs. One that is `absent` would have to be plugged in later, which nobody does.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -69,7 +69,8 @@ fn read(nic: &Nic) -> Result<DescribedNic> {
         index.ok_or(NotDescribed::Wrong("nics.acpiIndex", "is not from 1 to 16383"))
     });
     let slot = nic.pci_address.as_deref().map(|text| slot(text).ok_or(NotDescribed::Wrong("nics.pciAddress", NO_SLOT)));
-    Ok(DescribedNic { boot_order: nic.boot_order, slot: slot.transpose()?, acpi_index: index.transpose()? })
+    let is_down = nic.state.as_deref() == Some("down");
+    Ok(DescribedNic { boot_order: nic.boot_order, slot: slot.transpose()?, acpi_index: index.transpose()?, is_down })
 }
 
 fn dhcp(said: &DhcpOptions) -> Result<tap::DhcpOptions> {
@@ -108,6 +109,6 @@ pub(super) fn slot(address: &str) -> Option<u8> {
 
 /// By their places: names are the object's, whatever they are.
 fn not_built(nth: usize, nic: &Nic) -> impl Iterator<Item = String> + use<> {
-    let is_there = nic.state.as_ref().is_some_and(|state| state != "up");
+    let is_there = nic.state.as_ref().is_some_and(|state| !["up", "down"].contains(&state.as_str()));
     is_there.then(|| format!("nics[{nth}].state")).into_iter()
 }
