@@ -29,8 +29,8 @@ use tokio_util::bytes::{Buf as _, Bytes, BytesMut};
 
 use crate::pace;
 
-/// The group, where all are of one namespace.
-pub const AT: &str = "/apis/subresources.kubevirt.io/v1/namespaces/default";
+/// The group; below it are namespaces.
+pub const AT: &str = "/apis/subresources.kubevirt.io/v1/namespaces";
 /// What KubeVirt's clients call such a stream.
 const PLAIN: &str = "plain.kubevirt.io";
 /// The server itself takes no longer than a minute.

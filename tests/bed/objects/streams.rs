@@ -17,8 +17,8 @@ use tests::wait::{wait_for, wait_guest};
 use super::NEWS_DEADLINE;
 use crate::kubelet::whole::STEP_DEADLINE;
 
-const VMI: &str = "virtualmachineinstances/db";
-const VM: &str = "virtualmachines/db";
+const VMI: &str = "default/virtualmachineinstances/db";
+const VM: &str = "default/virtualmachines/db";
 const ACCEPTED: u16 = 202;
 const PNG: &[u8] = b"\x89PNG\r\n\x1a\n";
 

@@ -8,7 +8,6 @@ use serde_json::{Value, json};
 use tests::case::{Bed, Case};
 use tests::command::{Ended, sh};
 use tests::daemon::Daemon;
-use tests::subresources::AT;
 use tests::subresources_server::{ADDRESS, NAME, lead, serve};
 use tests::wait::wait_for;
 
@@ -20,6 +19,7 @@ const AVAILABLE_DEADLINE: Duration = Duration::from_secs(90);
 /// Rights, and what an operator does, come about in seconds.
 const NEWS_DEADLINE: Duration = Duration::from_secs(60);
 const API: &str = "v1.subresources.kubevirt.io";
+const AT: &str = "/apis/subresources.kubevirt.io/v1/namespaces/default";
 
 pub(super) const CASES: &[Case] = &[Case { name: "objects::subresources_by_the_api_server", deadline: DEADLINE, run }];
 
