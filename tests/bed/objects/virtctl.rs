@@ -53,7 +53,7 @@ impl<'a> Virtctl<'a> {
             (&["version"][..], "Server Version: "),
             (&["guestosinfo", "db"], "kernelRelease"),
             (&["fslist", "db"], "/data"),
-            (&["userlist", "db"], "VirtualMachineInstanceGuestOSUserList"),
+            (&["userlist", "db"], "items"),
             (&["pause", "vm", "db"], "VMI db was scheduled to pause"),
             (&["unpause", "vm", "db"], "VMI db was scheduled to unpause"),
         ] {
@@ -141,10 +141,12 @@ impl<'a> Virtctl<'a> {
 
     fn makes(&self, plane: &mut Controllers, image: &str) -> Result<()> {
         let disk = format!("--volume-containerdisk=src:{image}");
-        let made = self.run(&["create", "vm", "--name=made", "--run-strategy=Halted", "--memory=128Mi", &disk])?;
+        let words = ["create", "vm", "--name=made", "--run-strategy=Halted", "--memory=128Mi", &disk];
+        let made = finish(&mut self.command(&words), TOOL_DEADLINE)?;
+        ensure!(made.code == Some(0), "{words:?}: {made:?}");
         let file = self.bed.dir.join("made.yaml");
-        fs::write(&file, &made)?;
-        plane.kubectl(&["apply", "-f", &file.display().to_string()]).with_context(|| made)?;
+        fs::write(&file, &made.stdout)?;
+        plane.kubectl(&["apply", "-f", &file.display().to_string()]).with_context(|| made.stdout)?;
         plane.kubectl(&["delete", "vm", "made"])?;
 
         self.run(&["expose", "vm", "db", "--name=db-http", "--port=80"])?;
