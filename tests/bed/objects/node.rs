@@ -13,6 +13,7 @@ use tests::agent_image::tiny_with_agent;
 use tests::case::{Bed, Case};
 use tests::controllers::Controllers;
 use tests::daemon::Daemon;
+use tests::emulator::of_one_thread;
 use tests::http;
 use tests::image_server::Fault;
 use tests::kubelet::Kubelet;
@@ -35,8 +36,9 @@ pub(super) const CASES: &[Case] = &[Case { name: "objects::a_virtual_machine_on_
 
 fn run(bed: &Bed) -> Result<()> {
     let way = told::kubeconfig(bed);
-    let settings =
-        format!("report_kubeconfig = '{}'\n[handlers.virtlet]\nguest_agent = true\ngraphics = 'vnc'", way.display());
+    // Its guests have two vCPUs.
+    let settings = of_one_thread(bed)?
+        + &format!("report_kubeconfig = '{}'\n[handlers.virtlet]\nguest_agent = true\ngraphics = 'vnc'", way.display());
     let (mut node, cluster, controllers) = whole::start(bed, &settings)?;
     let image = node.images.offer("agent.qcow2", &tiny_with_agent(bed)?, Fault::None);
     let mut world = World { bed, cluster, controllers };
