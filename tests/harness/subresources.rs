@@ -125,7 +125,11 @@ impl Asker {
         self.tried(path)?.err().with_context(|| format!("a stream at {path}"))
     }
 
-    fn tried(&self, path: &str) -> Result<Result<Stream, Answer>> {
+    /// A stream at a path below [`AT`], or what is answered instead.
+    ///
+    /// # Errors
+    /// When there is no answer.
+    pub fn tried(&self, path: &str) -> Result<Result<Stream, Answer>> {
         let key = BASE64.encode([7; KEY_LEN]);
         let request = Request::get(format!("{AT}/{path}"))
             .header(CONNECTION, "Upgrade")

@@ -19,6 +19,8 @@ use crate::kubelet::whole::STEP_DEADLINE;
 
 const VMI: &str = "default/virtualmachineinstances/db";
 const VM: &str = "default/virtualmachines/db";
+/// A node has no more of one VM.
+const SESSIONS_OF_ONE: usize = 64;
 const ACCEPTED: u16 = 202;
 const PNG: &[u8] = b"\x89PNG\r\n\x1a\n";
 
@@ -41,6 +43,7 @@ impl Asking {
         let screen = self.pictured()?;
         self.viewed(plane, screen)?;
         self.frozen()?;
+        self.crowded()?;
         self.boots_again()
     }
 
@@ -174,6 +177,27 @@ impl Asking {
         self.conflicts(&format!("{VMI}/freeze"), "frozen already")?;
         self.done(&format!("{VMI}/unfreeze"), "{}")?;
         is("thawed")
+    }
+
+    /// As many consoles as a node has of one VM, whose clients read nothing, and leave without a word.
+    fn crowded(&self) -> Result<()> {
+        let path = format!("{VMI}/console");
+        let mut all = Vec::new();
+        let refused = loop {
+            ensure!(all.len() <= SESSIONS_OF_ONE, "{} consoles of one VM", all.len());
+            match self.admin.tried(&path)? {
+                Ok(console) => all.push(console),
+                Err(answer) => break answer,
+            }
+        };
+        // Sessions with its screen may not be over yet.
+        ensure!(all.len() > SESSIONS_OF_ONE / 2, "{} consoles of one VM", all.len());
+        says(&refused, 429, "have 64 sessions")?;
+        drop(all);
+        wait_for("places that clients have left", NEWS_DEADLINE, || {
+            let some = (0..SESSIONS_OF_ONE / 8).map(|_| self.admin.tried(&path)).collect::<Result<Vec<_>>>()?;
+            Ok(some.iter().all(Result::is_ok).then_some(()))
+        })
     }
 
     /// What is typed on the console is answered there, and a stream goes on while the guest boots anew.

@@ -100,7 +100,7 @@ impl<'a> Virtctl<'a> {
         let port =
             lines.map_while(Result::ok).find_map(|line| serde_json::from_str::<Value>(&line).ok()?["port"].as_u64());
         let screen = (|| {
-            let mut viewer = TcpStream::connect((Ipv4Addr::LOCALHOST, port.context("no port")?.try_into()?))?;
+            let mut viewer = TcpStream::connect((Ipv4Addr::LOCALHOST, u16::try_from(port.context("no port")?)?))?;
             viewer.set_read_timeout(Some(TOOL_DEADLINE))?;
             greet(&mut viewer)
         })();
