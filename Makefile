@@ -213,7 +213,7 @@ soak: bed ## a thousand pods, 16 at a time, while each daemon is killed again an
 # By an optimised bed: its client's time is in what it measures.
 bench: BED := target/bench/bed
 bench: GUESTS := tiny node
-bench: PEERS := apiserver cni containerd cri virtiofsd
+bench: PEERS := apiserver cni containerd controllers cri kubelet virtiofsd
 bench: build ## measures, prints a table, writes target/bench/report.json; BENCH=--strict fails on a miss, BENCH=GROUP is less
 	@$(locked) \
 	$(CARGO) build --locked --release -p tests; \

@@ -1,10 +1,13 @@
 //! Names, annotations and labels that objects and their pods have.
 
 pub use proto::vm::guest::VMI;
+use sha1::Sha1;
 use sha2::{Digest as _, Sha256};
 
-/// The same under the name by which Services of KubeVirt's command line select.
+/// The same under the name by which Services of KubeVirt's command line selected before.
 pub(crate) const VM_NAME: &str = "vm.kubevirt.io/name";
+/// And by which they select now, with [`instance_id`] as its value.
+pub(crate) const INSTANCE_ID: &str = "vmi.kubevirt.io/id";
 /// Annotation that says which presets were merged, and what of them.
 pub const PRESETS: &str = "virtlet.k8s/presets";
 /// Annotation by which an object has no presets merged, and what KubeVirt's code and its page have for it.
@@ -26,6 +29,16 @@ pub(crate) fn label_value(name: &str) -> String {
     if name.len() <= MAX_LABEL { name.to_owned() } else { format!("{}-{}", &cut(name, MAX_LABEL - 9), hash(name, 8)) }
 }
 
+/// A name as `virtctl expose` writes it into a Service: as [`label_value`], with another hash, and cut wherever that is.
+pub(crate) fn instance_id(name: &str) -> String {
+    if name.len() <= MAX_LABEL {
+        return name.to_owned();
+    }
+    let begin: String = name.chars().take(MAX_LABEL - 9).collect();
+    let hash: String = Sha1::digest(name.as_bytes()).iter().take(4).map(|byte| format!("{byte:02x}")).collect();
+    format!("{begin}-{hash}")
+}
+
 /// The beginning of a name, of so many bytes at most, that may have something behind it.
 #[must_use]
 pub fn cut(name: &str, most: usize) -> &str {
@@ -41,4 +54,19 @@ pub fn cut(name: &str, most: usize) -> &str {
 pub fn hash(text: &str, digits: usize) -> String {
     let hash: String = Sha256::digest(text.as_bytes()).iter().map(|byte| format!("{byte:02x}")).collect();
     hash.chars().take(digits).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_instance_is_known_as_virtctl_knows_it() {
+        assert_eq!(instance_id("web"), "web");
+        assert_eq!(instance_id(&"a".repeat(63)), "a".repeat(63));
+        // By `sha1sum`.
+        assert_eq!(instance_id(&"a".repeat(64)), format!("{}-0098ba82", "a".repeat(54)));
+        let dots = format!("{}.{}", "a".repeat(53), "b".repeat(20));
+        assert!(instance_id(&dots).starts_with(&format!("{}.-", "a".repeat(53))));
+    }
 }

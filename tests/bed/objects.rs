@@ -8,8 +8,10 @@ mod node;
 mod refused;
 mod served;
 mod storm;
+mod streams;
 mod subresources;
 mod told;
+mod virtctl;
 
 use std::ffi::OsStr;
 use std::fs;
@@ -78,11 +80,6 @@ impl<'a> World<'a> {
     fn start(bed: &'a Bed) -> Result<Self> {
         let cluster = Cluster::start(bed)?;
         let controllers = Controllers::start(bed, &cluster)?;
-        Self::of(bed, cluster, controllers)
-    }
-
-    /// [`World::start`] of a control plane that runs.
-    fn of(bed: &'a Bed, cluster: Cluster, controllers: Controllers) -> Result<Self> {
         let world = Self { bed, cluster, controllers };
         world.install(BARE)?;
         Ok(world)

@@ -15,6 +15,8 @@ pub struct Config {
     peers: Option<PathBuf>,
     /// `VIRTLET_KEEP`: leave a failed case's directory, for a person to look at.
     pub keep: bool,
+    /// `VIRTLET_VIRTCTL`: a virtctl of KubeVirt's, which the cases that can use one then run, too.
+    pub virtctl: Option<PathBuf>,
     /// In an emulated node, the machine that it runs on.
     pub outside: Option<Outside>,
 }
@@ -30,7 +32,7 @@ pub struct Outside {
 
 impl Config {
     /// Takes the directory that it is in for the clone, and reads `VIRTLET_DIST` (default `target/dist`), `VIRTLET_GUESTS`,
-    /// `VIRTLET_PEERS` and `VIRTLET_KEEP`; and, which the bed sets for itself in an emulated node, `VIRTLET_OUTSIDE`.
+    /// `VIRTLET_PEERS`, `VIRTLET_KEEP` and `VIRTLET_VIRTCTL`; and, which the bed sets for itself in an emulated node, `VIRTLET_OUTSIDE`.
     #[must_use]
     pub fn from_env() -> Self {
         let path = |name| std::env::var_os(name).map(PathBuf::from);
@@ -42,6 +44,7 @@ impl Config {
             guests: path("VIRTLET_GUESTS"),
             peers: path("VIRTLET_PEERS"),
             keep: path("VIRTLET_KEEP").is_some(),
+            virtctl: path("VIRTLET_VIRTCTL"),
             outside: std::env::var_os(OUTSIDE).and_then(|word| word.to_str().and_then(Outside::of_word)),
         }
     }

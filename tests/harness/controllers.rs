@@ -78,6 +78,15 @@ impl Controllers {
         Ok(serde_json::from_str(&self.kubectl(&["create", "--dry-run=server", "-o", "json", "-f", &file])?)?)
     }
 
+    /// Ends both.
+    ///
+    /// # Errors
+    /// When one of them has ended before.
+    pub fn end(mut self) -> Result<()> {
+        self.manager.kill9()?;
+        self.scheduler.kill9()
+    }
+
     /// What `kubectl ARGS...` prints.
     ///
     /// # Errors

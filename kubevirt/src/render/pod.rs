@@ -13,7 +13,7 @@ use vmspec::plan::{Described, NotDescribed};
 use super::{Draft, Instance, Options, World, cloud_init, described, disks, networks, probes, resources, value_of};
 use crate::Path;
 use crate::finding::Findings;
-use crate::names::{PRESETS, TARGET, VM_NAME, VMI, label_value};
+use crate::names::{INSTANCE_ID, PRESETS, TARGET, VM_NAME, VMI, instance_id, label_value};
 use crate::table::shown;
 use crate::types::Spec;
 
@@ -106,6 +106,7 @@ fn labels(instance: &Instance<'_>) -> BTreeMap<String, String> {
     for key in [VMI, VM_NAME] {
         labels.insert(key.to_owned(), label_value(instance.name));
     }
+    labels.insert(INSTANCE_ID.to_owned(), instance_id(instance.name));
     labels
 }
 

@@ -1,6 +1,8 @@
-//! KubeVirt's objects on a real node: a VirtualMachine that kubectl applies boots, is powered off, started, stopped and deleted by kubectl
-//! alone, while everything that looks after it is killed in turn; and a set of them that an autoscaler has grown. What its pod does not say of
-//! it the node tells, and may tell nothing else.
+//! KubeVirt's objects on a real node: a VirtualMachine that kubectl applies boots, is looked into, powered off, started, stopped, restarted
+//! and deleted, all by requests that kubectl and virtctl send, while everything that looks after it is killed in turn; and a set of them that
+//! an autoscaler has grown. What its pod does not say of it the node tells, and may tell nothing else.
+//!
+//! With `VIRTLET_VIRTCTL=PATH` in the environment, KubeVirt's own virtctl there is run against the same VM, too: see `virtctl`.
 
 use std::net::IpAddr;
 use std::time::Duration;
@@ -11,29 +13,41 @@ use tests::agent_image::tiny_with_agent;
 use tests::case::{Bed, Case};
 use tests::controllers::Controllers;
 use tests::daemon::Daemon;
+use tests::emulator::of_one_thread;
 use tests::http;
 use tests::image_server::Fault;
 use tests::kubelet::Kubelet;
 use tests::metrics_server::MetricsServer;
 use tests::node::BOOT_DEADLINE;
+use tests::subresources_server::NAME;
 use tests::wait::wait_for;
 
-use super::{World, at, autoscaling, told};
+use super::streams::Asking;
+use super::virtctl::Virtctl;
+use super::{World, at, autoscaling, subresources, told};
 use crate::kubelet::whole::{self, STEP_DEADLINE, is_empty};
 
-/// A whole Kubernetes starts, and guests boot five times.
-const DEADLINE: Duration = Duration::from_secs(900);
+/// A whole Kubernetes starts, and guests boot seven times.
+const DEADLINE: Duration = Duration::from_secs(960);
+/// The one Secret that is nobody's VM's: that of the server of subresources.
+const CERTIFICATE: &str = "secret/virtlet-subresources-tls\n";
 
 pub(super) const CASES: &[Case] = &[Case { name: "objects::a_virtual_machine_on_a_node", deadline: DEADLINE, run }];
 
 fn run(bed: &Bed) -> Result<()> {
     let way = told::kubeconfig(bed);
-    let settings = format!("report_kubeconfig = '{}'\n[handlers.virtlet]\nguest_agent = true", way.display());
-    let (mut node, cluster, plane) = whole::start(bed, &settings)?;
+    // Its guests have two vCPUs.
+    let settings = of_one_thread(bed)?
+        + &format!("report_kubeconfig = '{}'\n[handlers.virtlet]\nguest_agent = true\ngraphics = 'vnc'", way.display());
+    let (mut node, cluster, controllers) = whole::start(bed, &settings)?;
     let image = node.images.offer("agent.qcow2", &tiny_with_agent(bed)?, Fault::None);
-    let _kubelet = Kubelet::start_in(bed, &cluster)?;
-    let mut world = World::of(bed, cluster, plane)?;
+    let mut world = World { bed, cluster, controllers };
+    let mut server = subresources::start(&world)?;
+    // Its pods would find no image, and now they are on no node yet.
+    world.kubectl(&["delete", "deployment", NAME, "--cascade=foreground", "--timeout=60s"])?;
+    let _kubelet = Kubelet::start_in(bed, &world.cluster)?;
     let mut operator = world.serve(&world.cluster.admin)?;
+    let asking = Asking::of(&world.cluster)?;
     let plane = &mut world.controllers;
     told::give_token(bed, &world.cluster, plane)?;
     plane.apply(&[whole::runtime_class(), vm(&image)])?;
@@ -49,8 +63,14 @@ fn run(bed: &Bed) -> Result<()> {
     whole::says(plane, &pod, "hostname; cat /sys/class/dmi/id/product_serial", "db\nserial-1\n")?;
     let uuid = plane.kubectl(&["exec", &pod, "--", "cat", "/sys/class/dmi/id/product_uuid"])?;
     told::knows_guest(plane)?;
-    told::pauses(bed, plane, &pod)?;
+    told::pauses(plane, |verb| asking.act(verb))?;
     told::forges_nothing(bed, plane, &pod)?;
+    asking.shown(plane)?;
+    wait_for("answer of a guest that has booted anew", BOOT_DEADLINE, || Ok(http::get(ip, "/cgi-bin/info").ok()))?;
+    let virtctl = Virtctl::of(bed, &world.cluster);
+    if let Some(virtctl) = &virtctl {
+        virtctl.shows(plane, &pod, &image)?;
+    }
 
     // Whoever looks after it is killed: it runs on.
     operator.kill9()?;
@@ -69,15 +89,22 @@ fn run(bed: &Bed) -> Result<()> {
     let pod = pod_of(plane)?;
     whole::says(plane, &pod, "cat /sys/class/dmi/id/product_uuid", &uuid)?;
 
-    // Another strategy stops it; a request starts it, and with that one it stays off once it is powered off.
-    plane.kubectl(&["patch", "vm", "db", "--type=merge", "-p", r#"{"spec":{"runStrategy":"Halted"}}"#])?;
+    // Requests stop and start it, and with another strategy it stays off once it is powered off.
+    server.still_runs()?;
+    asking.not_now("start", "VM is already running")?;
+    asking.power("stop", r#"{"gracePeriod":0}"#)?;
     stopped(plane, &mut operator)?;
+    ensure!(at(plane, "vm", ".spec.runStrategy")? == "Halted", "another strategy");
+    asking.not_now("stop", "VM is not running")?;
+    asking.not_now("restart", "is not restarted")?;
     // What it takes until there are figures of a set passes while this one runs a last time.
     let mut metrics = MetricsServer::start(bed, &world.cluster)?;
     autoscaling::begin(plane, &instance(&image))?;
     plane.kubectl(&["patch", "vm", "db", "--type=merge", "-p", r#"{"spec":{"runStrategy":"Manual"}}"#])?;
-    plane.kubectl(&["annotate", "vm", "db", r#"virtlet.k8s/power-request={"id":"1","action":"Start"}"#])?;
+    asking.power("start", "{}")?;
     let third = running(plane, &mut operator, &second)?;
+    asking.power("restart", r#"{"gracePeriodSeconds":0}"#)?;
+    let fourth = running(plane, &mut operator, &third)?;
     let pod = pod_of(plane)?;
     whole::says(plane, &pod, "echo good night", "good night\n")?;
     plane.kubectl(&["exec", &pod, "--", "sh", "-c", "poweroff & exit 0"])?;
@@ -85,8 +112,13 @@ fn run(bed: &Bed) -> Result<()> {
         operator.still_runs()?;
         Ok((at(plane, "vmi", ".status.phase")? == "Succeeded").then_some(()))
     })?;
-    ensure!(at(plane, "vmi", ".metadata.uid")? == third, "another run");
+    ensure!(at(plane, "vmi", ".metadata.uid")? == fourth, "another run");
     ensure!(at(plane, "vm", ".status.printableStatus")? == "Stopped", "it is not stopped");
+    asking.not_now("restart", "VM is not running")?;
+    if let Some(virtctl) = &virtctl {
+        let mut now = |not: &str| running(plane, &mut operator, not);
+        virtctl.powers(&fourth, &mut now)?;
+    }
     autoscaling::grown(plane, &mut operator)?;
     metrics.still_runs()?;
 
@@ -95,7 +127,7 @@ fn run(bed: &Bed) -> Result<()> {
     wait_for("end of all", STEP_DEADLINE, || {
         operator.still_runs()?;
         let left = plane.kubectl(&["get", "vm,vmi,vmirs,secrets", "-o", "name"])?;
-        Ok((left.is_empty() && is_empty(plane)?).then_some(()))
+        Ok((left == CERTIFICATE && is_empty(plane)?).then_some(()))
     })
 }
 
@@ -147,7 +179,7 @@ fn pod_of(plane: &mut Controllers) -> Result<String> {
         "get",
         "pods",
         "-l",
-        "vm.kubevirt.io/name=db,app=db",
+        "vm.kubevirt.io/name=db,vmi.kubevirt.io/id=db,app=db",
         "-o",
         "jsonpath={.items[*].metadata.name}",
     ])?;

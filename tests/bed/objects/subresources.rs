@@ -1,16 +1,14 @@
 //! The server of subresources behind a real API server, with the rights of its account and no more: discovery, who is believed and who
-//! may, start and stop of a VM, and an end that is in nobody's way. What needs a node is not here.
+//! may, start and stop of a VM, and an end that is in nobody's way. What needs a node is in `streams`.
 
-use std::fs;
-use std::path::PathBuf;
 use std::time::Duration;
 
 use anyhow::{Result, ensure};
 use serde_json::{Value, json};
 use tests::case::{Bed, Case};
-use tests::cluster::Cluster;
 use tests::command::{Ended, sh};
 use tests::daemon::Daemon;
+use tests::subresources_server::{ADDRESS, NAME, lead, serve};
 use tests::wait::wait_for;
 
 use super::{World, machine};
@@ -20,9 +18,6 @@ const DEADLINE: Duration = Duration::from_secs(300);
 const AVAILABLE_DEADLINE: Duration = Duration::from_secs(90);
 /// Rights, and what an operator does, come about in seconds.
 const NEWS_DEADLINE: Duration = Duration::from_secs(60);
-/// The address of the Service. Nobody proxies Services here, so the server has it itself.
-const ADDRESS: &str = "10.96.0.44";
-const NAME: &str = "virtlet-subresources";
 const API: &str = "v1.subresources.kubevirt.io";
 const AT: &str = "/apis/subresources.kubevirt.io/v1/namespaces/default";
 
@@ -30,11 +25,7 @@ pub(super) const CASES: &[Case] = &[Case { name: "objects::subresources_by_the_a
 
 fn run(bed: &Bed) -> Result<()> {
     let world = World::start(bed)?;
-    sh(&format!("ip addr add {ADDRESS}/32 dev lo"))?;
-    lead(&world.cluster)?;
-    world.install(&["--without", "operator", "--namespace", "default"])?;
-    let mut server = serve(&world)?;
-    available(&world, &mut server)?;
+    let mut server = start(&world)?;
     discovery(&world)?;
     believed(&world)?;
     rights(&world)?;
@@ -61,37 +52,13 @@ fn run(bed: &Bed) -> Result<()> {
     Ok(())
 }
 
-/// Has the Service lead to the server: its pods, which nobody runs here, would.
-fn lead(cluster: &Cluster) -> Result<()> {
-    let metadata = json!({"name": NAME, "namespace": "default"});
-    let ports = json!([{"name": "https", "port": 443}]);
-    let service = json!({
-        "apiVersion": "v1", "kind": "Service", "metadata": metadata, "spec": {"clusterIP": ADDRESS, "ports": ports},
-    });
-    cluster.apply("/api/v1/namespaces/default/services", &service)?;
-    let slice = json!({
-        "apiVersion": "discovery.k8s.io/v1", "kind": "EndpointSlice", "addressType": "IPv4",
-        "metadata": {"name": NAME, "namespace": "default", "labels": {"kubernetes.io/service-name": NAME}},
-        "ports": ports, "endpoints": [{"addresses": [ADDRESS]}],
-    });
-    cluster.apply("/apis/discovery.k8s.io/v1/namespaces/default/endpointslices", &slice)?;
-    Ok(())
-}
-
-/// The server, with the rights of its account.
-fn serve(world: &World<'_>) -> Result<Daemon> {
-    let mut config: Value = serde_json::from_slice(&fs::read(&world.cluster.admin)?)?;
-    config["users"][0]["user"]["as"] = format!("system:serviceaccount:default:{NAME}").into();
-    let kubeconfig: PathBuf = world.bed.dir.join("subresources.kubeconfig");
-    fs::write(&kubeconfig, config.to_string())?;
-    let words = [
-        "subresources".to_owned(),
-        "--namespace=default".to_owned(),
-        format!("--serve={ADDRESS}:443"),
-        "--listen=127.0.0.1:8081".to_owned(),
-        format!("--kubeconfig={}", kubeconfig.display()),
-    ];
-    Daemon::start(NAME, world.bed.program("virtlet-operator"), words, world.bed.logs().join("subresources.log"))
+/// Installs and starts the server, in namespace `default`, and waits until the API server comes to it.
+pub(super) fn start(world: &World<'_>) -> Result<Daemon> {
+    lead(&world.cluster)?;
+    world.install(&["--without", "operator", "--namespace", "default"])?;
+    let mut server = serve(world.bed, &world.cluster)?;
+    available(world, &mut server)?;
+    Ok(server)
 }
 
 fn available(world: &World<'_>, server: &mut Daemon) -> Result<()> {

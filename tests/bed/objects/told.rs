@@ -7,10 +7,9 @@ use anyhow::{Context as _, Result, ensure};
 use serde_json::{Value, json};
 use tests::case::Bed;
 use tests::cluster::Cluster;
-use tests::command::{TOOL_DEADLINE, command, finish, run};
+use tests::command::{TOOL_DEADLINE, command, finish};
 use tests::controllers::Controllers;
 use tests::kubelet::NODE;
-use tests::node::CRI_SOCKET;
 use tests::wait::wait_for;
 
 use super::NEWS_DEADLINE;
@@ -52,10 +51,10 @@ pub(super) fn knows_guest(plane: &mut Controllers) -> Result<()> {
     Ok(())
 }
 
-/// A guest that a person pauses is shown so, as long as it is.
-pub(super) fn pauses(bed: &Bed, plane: &mut Controllers, pod: &str) -> Result<()> {
-    for (verb, status, paused) in [("pause", "Paused", "True"), ("resume", "Running", "")] {
-        run(&mut command(bed.program("virtletctl"), ["--socket", CRI_SOCKET, verb, pod]))?;
+/// A guest that a person pauses is shown so, as long as it is; `ask` pauses and unpauses.
+pub(super) fn pauses(plane: &mut Controllers, ask: impl Fn(&str) -> Result<()>) -> Result<()> {
+    for (verb, status, paused) in [("pause", "Paused", "True"), ("unpause", "Running", "")] {
+        ask(verb)?;
         wait_for(&format!("VM that is shown {status}"), STEP_DEADLINE, || {
             let condition = r#".status.conditions[?(@.type=="Paused")].status"#;
             let shown = plane.kubectl(&["get", "vm", "db", "--no-headers"])?.contains(status);
