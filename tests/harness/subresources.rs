@@ -233,7 +233,7 @@ impl Read for Stream {
             match self.decoder.decode(&mut self.buffer).map_err(io::Error::other)? {
                 Some(Piece::Message { bytes, .. }) => self.ready = bytes,
                 Some(Piece::Ping(payload)) => self.put(PONG, &payload)?,
-                Some(Piece::Close) => self.is_over = true,
+                Some(Piece::Close(_)) => self.is_over = true,
                 None => {
                     let Self { runtime, io, buffer, .. } = self;
                     buffer.reserve(CHUNK);
@@ -244,7 +244,7 @@ impl Read for Stream {
             }
         }
         let mut ready: &[u8] = &self.ready;
-        let read = ready.read(out)?;
+        let read = io::Read::read(&mut ready, out)?;
         self.ready.advance(read);
         Ok(read)
     }

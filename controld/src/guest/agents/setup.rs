@@ -14,7 +14,6 @@ use tracing::Instrument as _;
 use vmspec::MachineId;
 use vmspec::error::{Error, Kind, Result};
 
-use super::link::Link;
 use super::process::Process;
 use super::shared::ANSWER_DEADLINE;
 use super::{Agents, Command, Machine, NOT_THERE, our_socket};

@@ -3,7 +3,6 @@
 //! A task carries it ([`carry`]), so that the server's questions are answered while nobody reads or writes here; one chunk for each way is in memory.
 //! WebSocket has no end of one way alone: whoever ends writing leaves. A server of which nothing comes, though it was asked, is gone.
 
-use std::io;
 use std::time::Duration;
 
 use base64::Engine as _;
