@@ -71,7 +71,7 @@ impl Cluster {
         // What is refused is told at once.
         config.default_retry = false;
         let namespace = at.namespace.clone().unwrap_or_else(|| config.default_namespace.clone());
-        let client = Client::try_from(config).map_err(|cause| ClusterError::Unknown(cause.into()))?;
+        let client = Client::try_from(config).map_err(unknown)?;
         Ok(Self { client, group: at.group.clone(), namespace })
     }
 
@@ -140,14 +140,17 @@ impl Cluster {
 }
 
 async fn config(at: &At) -> Result<Config, ClusterError> {
-    let unknown = |cause: Box<dyn std::error::Error + Send + Sync>| ClusterError::Unknown(cause);
     if at.kubeconfig.is_none() && at.context.is_none() {
-        return Config::infer().await.map_err(|cause| unknown(cause.into()));
+        return Config::infer().await.map_err(unknown);
     }
-    let file = at.kubeconfig.as_ref().map_or_else(Kubeconfig::read, Kubeconfig::read_from);
+    let file = at.kubeconfig.as_ref().map_or_else(Kubeconfig::read, Kubeconfig::read_from).map_err(unknown)?;
     let options = KubeConfigOptions { context: at.context.clone(), ..KubeConfigOptions::default() };
-    let config = Config::from_custom_kubeconfig(file.map_err(|cause| unknown(cause.into()))?, &options).await;
-    config.map_err(|cause| unknown(cause.into()))
+    Config::from_custom_kubeconfig(file, &options).await.map_err(unknown)
+}
+
+/// What `kube` says of an error has the text of its cause in it already.
+fn unknown(cause: impl std::fmt::Display) -> ClusterError {
+    ClusterError::Unknown(cause.to_string())
 }
 
 /// Why the API does not do it, in its words.

@@ -52,6 +52,14 @@ pub fn line(error: &Error, words: &[String]) -> Option<String> {
     }
 }
 
+/// The same of the plugin, if it is a word of others whose matter is known; else clap says it.
+#[must_use]
+pub fn line_of_plugin(error: &Error) -> Option<String> {
+    let word =
+        Some(text(error, ContextKind::InvalidSubcommand)).filter(|_| error.kind() == ErrorKind::InvalidSubcommand)?;
+    words::instead("vm", word).map(|instead| format!("there is no command `{word}`; {instead}"))
+}
+
 fn unknown_command(error: &Error, path: &str, command: &Command) -> String {
     let word = text(error, ContextKind::InvalidSubcommand);
     let close = match error.get(ContextKind::SuggestedSubcommand) {

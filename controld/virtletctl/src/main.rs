@@ -28,7 +28,10 @@ fn main() -> ExitCode {
             let cli = Plugin::command().version(VERSION.as_str()).try_get_matches_from(plugin(words));
             match cli.and_then(|matches| Plugin::from_arg_matches(&matches)) {
                 Ok(plugin) => end(PLUGIN, plugin.into()),
-                Err(error) => error.exit(),
+                Err(error) => match elsewhere::line_of_plugin(&error) {
+                    Some(line) => fail(PLUGIN, &[CtlError::Usage(line)]),
+                    None => error.exit(),
+                },
             }
         }
         Some(complete::OF_PLUGIN) => {

@@ -164,11 +164,38 @@ const OF_IMAGE: &[Entry] = &[
     (&["df", "info"], "`virtletctl image ls` lists images with their sizes"),
 ];
 
+/// Of `vm`: what KubeVirt's virtctl has, and the cluster's server of its verbs has not.
+const OF_VM: &[Entry] = &[
+    (
+        &["addvolume", "removevolume", "add-volume", "remove-volume"],
+        "nothing is plugged into a VM that runs; change its template's volumes, and restart it",
+    ),
+    (
+        &["migrate", "migrate-cancel", "evacuate-cancel"],
+        "there is no live migration; restart the VM, or drain its node: it comes again elsewhere",
+    ),
+    (&["memory-dump"], "memory is not dumped; a kernel in the guest writes a dump of its own (kdump)"),
+    (
+        &["usbredir", "permitted-devices", "vsock"],
+        "no device of another machine reaches a guest; a device plugin gives a VM one of its node",
+    ),
+    (&["expose"], "a Service whose selector is `vm.kubevirt.io/name` of a VM reaches it"),
+    (
+        &["create", "apply", "delete", "edit", "patch", "scale", "describe", "wait", "events", "logs", "adm"],
+        "VMs are objects of the cluster like others: kubectl does that",
+    ),
+    (&["image-upload", "guestfs", "vmexport"], "what is in claims, others bring there, such as CDI or a pod of yours"),
+    (&["exec", "shell"], "`virtletctl vm ssh NAME` logs in at the guest"),
+    (&["cp"], "`virtletctl vm scp FROM NAME:PATH` copies to a guest"),
+    (&["connect"], "`virtletctl vm console NAME` is its console"),
+];
+
 /// What does instead of a word behind `command`, which is empty for what stands first; `None` if it is not known.
 pub(super) fn instead(command: &str, word: &str) -> Option<&'static str> {
     let table = match command {
         "" => WORDS,
         "image" => OF_IMAGE,
+        "vm" => OF_VM,
         _ => &[],
     };
     table.iter().find(|(words, _)| words.contains(&word)).map(|(_, instead)| *instead)
@@ -176,7 +203,7 @@ pub(super) fn instead(command: &str, word: &str) -> Option<&'static str> {
 
 #[cfg(test)]
 pub(super) fn hints() -> impl Iterator<Item = &'static str> {
-    WORDS.iter().chain(OF_IMAGE).map(|(_, instead)| *instead)
+    WORDS.iter().chain(OF_IMAGE).chain(OF_VM).map(|(_, instead)| *instead)
 }
 
 #[cfg(test)]
@@ -192,7 +219,8 @@ mod tests {
     fn only_what_is_no_command_is_done_elsewhere() {
         let root = Cli::command();
         let image = root.find_subcommand("image").expect("a command");
-        for (command, table) in [(&root, WORDS), (image, OF_IMAGE)] {
+        let vm = root.find_subcommand("vm").expect("a command");
+        for (command, table) in [(&root, WORDS), (image, OF_IMAGE), (vm, OF_VM)] {
             let mut seen = BTreeSet::new();
             for word in table.iter().flat_map(|(words, _)| *words) {
                 assert!(command.find_subcommand(word).is_none() && seen.insert(word), "{word}");

@@ -17,8 +17,8 @@ const FORBIDDEN: u8 = 77;
 #[derive(Debug, thiserror::Error)]
 pub enum ClusterError {
     /// Nobody says which.
-    #[error("no cluster is known")]
-    Unknown(#[source] Box<dyn std::error::Error + Send + Sync>),
+    #[error("no cluster is known: {0}")]
+    Unknown(String),
     /// Nobody answers, or not to us.
     #[error("failed to {action}: the API server cannot be asked: {why}")]
     Unreachable {

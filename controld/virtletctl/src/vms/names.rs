@@ -70,7 +70,7 @@ pub(super) fn read(words: &[String]) -> Result<Vec<Named>, CtlError> {
 
 /// The same of one VM.
 pub(super) fn one(words: &[String]) -> Result<Named, CtlError> {
-    match &mut read(words)?[..] {
+    match &read(words)?[..] {
         [one] => Ok(one.clone()),
         _ => Err(CtlError::Usage(format!("one VM is wanted here, and `{}` is more", words.join(" ")))),
     }
