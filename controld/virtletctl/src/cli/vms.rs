@@ -256,7 +256,7 @@ pub struct VmSsh {
     #[arg(value_name = "COMMAND", trailing_var_arg = true)]
     pub command: Vec<String>,
     /// The same as one text, as virtctl has it
-    #[arg(short, long = "command", value_name = "COMMAND", conflicts_with = "command")]
+    #[arg(short = 'c', long = "command", value_name = "COMMAND", conflicts_with = "command")]
     pub text: Option<String>,
     /// How.
     #[command(flatten)]
