@@ -157,7 +157,7 @@ fn each_rule_has_its_text() {
         &[("Virtlet\n\x1b[2Jx", "")],
         &[(
             "virtlet.k8s/vm",
-            r#"{"v":1,"nics":[{"name":"secret","state":"down"}],"devices":{"virtioTransitional":true}}"#,
+            r#"{"v":1,"nics":[{"name":"secret","state":"absent"}],"devices":{"virtioTransitional":true}}"#,
         )],
         &[("virtlet.k8s/vm", r#"{"v":2,"a":"secret"}"#)],
         &[("virtlet.k8s/vm", "secret")],
