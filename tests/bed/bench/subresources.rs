@@ -105,7 +105,7 @@ impl<'a> World<'a> {
         let api = "apiservice/v1.subresources.kubevirt.io";
         plane.kubectl(&["wait", "--for=condition=Available", "--timeout=120s", api])?;
         // Its pods would find no image, and now they are on no node yet.
-        plane.kubectl(&["delete", "deployment", NAME, "--cascade=foreground", "--timeout=60s"])?;
+        plane.kubectl(&["delete", "deployment", NAME, "--cascade=foreground", "--timeout=300s"])?;
         let kubelet = Kubelet::start_in(bed, cluster)?;
         let words = ["run", "--namespace=default", "--listen=127.0.0.1:8080", "--kubeconfig"];
         let log = bed.logs().join("bench-operator.log");

@@ -44,7 +44,7 @@ fn run(bed: &Bed) -> Result<()> {
     let mut world = World { bed, cluster, controllers };
     let mut server = subresources::start(&world)?;
     // Its pods would find no image, and now they are on no node yet.
-    world.kubectl(&["delete", "deployment", NAME, "--cascade=foreground", "--timeout=60s"])?;
+    world.kubectl(&["delete", "deployment", NAME, "--cascade=foreground", "--timeout=300s"])?;
     let _kubelet = Kubelet::start_in(bed, &world.cluster)?;
     let mut operator = world.serve(&world.cluster.admin)?;
     let asking = Asking::of(&world.cluster)?;
@@ -66,7 +66,9 @@ fn run(bed: &Bed) -> Result<()> {
     told::pauses(plane, |verb| asking.act(verb))?;
     told::forges_nothing(bed, plane, &pod)?;
     asking.shown(plane)?;
-    wait_for("answer of a guest that has booted anew", BOOT_DEADLINE, || Ok(http::get(ip, "/cgi-bin/info").ok()))?;
+    // It has booted anew.
+    wait_for("answer of the guest", BOOT_DEADLINE, || Ok(http::get(ip, "/cgi-bin/info").ok()))?;
+    whole::says(plane, &pod, "cat /data/boots", "2\n")?;
     let virtctl = Virtctl::of(bed, &world.cluster);
     if let Some(virtctl) = &virtctl {
         virtctl.shows(plane, &pod, &image)?;
