@@ -33,7 +33,7 @@ pub(super) const UNFREEZE: Act = Act { of: Kind::Instance, verb: "unfreeze", don
 type Done = Result<(), Vec<CtlError>>;
 
 pub(super) async fn start(wanted: &VmStart, out: &mut (dyn Write + Send)) -> Done {
-    let said = wanted.paused.then(|| ("paused", json!(true)));
+    let said = wanted.paused.then_some(("paused", json!(true)));
     all(&START, &wanted.vms, said, wanted.dry_run, out).await
 }
 
