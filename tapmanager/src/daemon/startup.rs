@@ -124,8 +124,8 @@ mod tests {
     #[test]
     fn state_of_a_newer_release_is_refused_and_stays_as_it_is() {
         for (file, text, told) in [
-            ("pods/p1.json", r#"{"version":4}"#, "its version is 4, this program knows 3"),
-            ("pods/p1.json", r#"{"version":4,"of":"a later time"}"#, "remove its pods by it first"),
+            ("pods/p1.json", r#"{"version":5}"#, "its version is 5, this program knows 4"),
+            ("pods/p1.json", r#"{"version":5,"of":"a later time"}"#, "remove its pods by it first"),
             ("instance", r#"{"version":2,"instance":{}}"#, "its version is 2, this program knows 1"),
         ] {
             let dir = tempfile::tempdir().expect("tempdir");
