@@ -15,6 +15,8 @@ use crate::daemon::Daemon;
 pub const NAME: &str = "virtlet-subresources";
 /// Its address. Nobody proxies Services here, so the server has it itself.
 pub const ADDRESS: &str = "10.96.0.44";
+/// Of loopback: where its health and its figures are. Images have the port that it has by itself.
+pub const FIGURES: u16 = 8087;
 
 /// Has the Service lead to the server. To be called before `install` makes the Service at an address of its own.
 ///
@@ -50,7 +52,7 @@ pub fn serve(bed: &Bed, cluster: &Cluster) -> Result<Daemon> {
         "subresources".to_owned(),
         "--namespace=default".to_owned(),
         format!("--serve={ADDRESS}:443"),
-        "--listen=127.0.0.1:8081".to_owned(),
+        format!("--listen=127.0.0.1:{FIGURES}"),
         format!("--kubeconfig={}", kubeconfig.display()),
     ];
     Daemon::start(NAME, bed.program("virtlet-operator"), words, bed.logs().join("subresources.log"))

@@ -28,7 +28,7 @@ use tests::libvirt::running_domains;
 use tests::node::{BOOT_DEADLINE, Node};
 use tests::rfb::{greet, picture};
 use tests::subresources::Asker;
-use tests::subresources_server::{ADDRESS, NAME, lead, serve};
+use tests::subresources_server::{ADDRESS, FIGURES, NAME, lead, serve};
 use tests::wait::wait_for;
 
 use super::report::{Pair, Row};
@@ -196,7 +196,7 @@ impl<'a> World<'a> {
         }
         let count = format!("virtlet_subresources_sessions{{subresource=\"console\"}} {}", idle.len());
         wait_for("all consoles", STEP_DEADLINE, || {
-            let told = http::get_from(Ipv4Addr::LOCALHOST.into(), 8081, "/metrics")?;
+            let told = http::get_from(Ipv4Addr::LOCALHOST.into(), FIGURES, "/metrics")?;
             Ok(told.lines().any(|line| line == count).then_some(()))
         })?;
         Ok(vec![Pair { ours: rss(self.server.pid()?)?, baseline: PROMISED }])
