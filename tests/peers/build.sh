@@ -44,8 +44,8 @@ last() { # PART: what is moved into place last: a program, or a directory with a
 }
 # Each PART's recipe runs in a copy of this folder: go rewrites go.mod and go.sum when it feels like it. It reads only what is
 # named in `sources`.
-# Nobody debugs these: without what a debugger reads they are compiled in five sixths of the time. What no bench runs beside ours
-# is not inlined either, in two thirds of it.
+# Nobody debugs these: without what a debugger reads they are compiled in five sixths of the time. Kubernetes is not inlined either, in
+# two thirds of it: benches run it on both of their sides.
 lean=-gcflags=all=-dwarf=false
 leaner='-gcflags=all=-dwarf=false -l'
 go_build() { # FLAG FOLDER PACKAGE...
