@@ -56,7 +56,7 @@ FUZZ_FLAGS := -Cpasses=sancov-module -Cllvm-args=-sanitizer-coverage-level=4 \
 TIME ?= 60
 TARGETS ?=
 
-.PHONY: help setup host room proto build notices deb tarball image release bed demo test units test-unit test-root test-net test-node test-sriov test-iommufd test-installed test-vm test-restart test-soak test-cri test-kubelet test-proxy test-image test-mapping test-objects test-seed soak fuzz lint bench
+.PHONY: help setup host room proto build notices deb tarball image release bed demo test units test-unit test-root test-net test-node test-sriov test-iommufd test-installed test-vm test-restart test-soak test-cri test-kubelet test-proxy test-image test-mapping test-objects test-seed soak fuzz lint lint-shipped bench
 
 help: ## this list
 	@grep -E '^[a-z -]+:.*##' Makefile | sed 's/:.*##/\t/' | expand -t 16
@@ -230,8 +230,6 @@ lint: host $(VIRTLET_WEB) $(LINTERS) ## format, clippy, who may use whom, paths 
 	$(CARGO) fmt --all --check
 	@$(own)
 	$(CARGO) clippy --locked --workspace --all-targets -- -D warnings
-	@# As shipped: without what is compiled for the fuzzer alone.
-	$(CARGO) clippy --locked $(SHIPPED:%=-p %) -p operator -- -D warnings
 	$(CARGO) run --locked --quiet --bin layers
 	@for shim in vmwrapper fswrapper; do \
 		! $(CARGO) tree --locked -p $$shim -e normal --prefix none | grep -E '^(tokio|tonic|prost)' || { echo "$$shim is not lean: see the crates above" >&2; exit 1; }; \
@@ -240,6 +238,11 @@ lint: host $(VIRTLET_WEB) $(LINTERS) ## format, clippy, who may use whom, paths 
 	$(LINTERS)/bin/cargo-deny --all-features --config .deny.toml check bans licenses sources
 	@promtool=$$(tests/peers/build.sh promtool)/promtool; set -x; $$promtool check rules deploy/alerts.yaml; $$promtool test rules tests/alerts/*.yaml
 	$(LINTERS)/bin/typos --config .typos.toml
+
+# With features of their own, libraries are checked once more: minutes, for code that is left over now and then.
+lint-shipped: host $(VIRTLET_WEB) ## clippy of programs as they are shipped, without what is compiled for the fuzzer alone; before a release
+	@$(own)
+	$(CARGO) clippy --locked $(SHIPPED:%=-p %) -p operator -- -D warnings
 
 $(LINTERS):
 	rm -rf $@.new
