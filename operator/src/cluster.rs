@@ -41,7 +41,8 @@ pub async fn connect(kubeconfig: Option<&Path>, context: Option<&str>) -> Result
     client(kubeconfig, context, Some(SILENCE)).await
 }
 
-/// The same for streams, of which nothing may come for as long as they last.
+/// The same for streams, of which nothing may come for as long as they last. Whoever asks for one is told at once why there is none: kube
+/// would ask again for minutes where a node has no place for another (429).
 ///
 /// # Errors
 /// As with [`connect`].
@@ -67,6 +68,7 @@ async fn client(
     config.read_timeout = silence;
     // What a peer does not take, a stream waits for by a deadline of its own.
     config.write_timeout = silence.and(Some(CONNECT_DEADLINE));
+    config.default_retry = silence.is_some();
     Client::try_from(config).map_err(|cause| unknown(cause.into()))
 }
 

@@ -84,6 +84,8 @@ impl Asker {
             config.auth_info.impersonate = user.map(str::to_owned);
             // A stream may be silent.
             (config.read_timeout, config.write_timeout) = (None, None);
+            // And an answer is shown as it is.
+            config.default_retry = false;
             anyhow::Ok(Client::try_from(config)?)
         })?;
         Ok(Self { runtime, client })
