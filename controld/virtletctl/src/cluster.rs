@@ -1,8 +1,9 @@
-//! The cluster that a kubeconfig names, or that this runs in: its API, asked by calls of bounded time and size, and [`stream`]s of its VMs.
+//! The cluster that a kubeconfig names, or that this runs in ([`config`]): its API, asked by calls of bounded time and size, and [`stream`]s of its VMs.
 //!
 //! Made by the commands of `vm` that ask a cluster, and for the names that Tab completes; none else pays for it. What a server answers
 //! that is no result becomes a [`ClusterError`] here.
 
+mod config;
 pub(super) mod stream;
 
 use std::time::Duration;
@@ -12,7 +13,7 @@ use http_body_util::{BodyExt as _, Limited};
 use hyper::header::{ACCEPT, CONTENT_TYPE};
 use hyper::{Method, Request, Response};
 use kube::client::Body;
-use kube::config::{KubeConfigOptions, Kubeconfig};
+use kube::config::ExecInteractiveMode;
 use kube::{Client, Config};
 use serde::Deserialize;
 use serde_json::Value;
@@ -29,7 +30,8 @@ const CALL: Duration = Duration::from_secs(80);
 /// Bytes of an answer, and of one that says why there is none.
 const MAX_ANSWER: usize = 64 << 20;
 const MAX_REFUSAL: usize = 64 << 10;
-/// Letters of a refusal in somebody else's words.
+/// Letters of a refusal: of the API, which may name many fields of an object, and in somebody else's words.
+const MAX_MESSAGE: usize = 2000;
 const MAX_WORDS: usize = 300;
 const JSON: &str = "application/json";
 
@@ -61,7 +63,16 @@ struct Status {
 impl Cluster {
     /// Reads who it is and who we are there. Asks nobody.
     pub(super) async fn connect(at: &At) -> Result<Self, ClusterError> {
-        Self::of(config(at).await?, at)
+        Self::of(config::of(at).await?, at)
+    }
+
+    /// The same while a line is typed: a program that logs in has no terminal then, and must not ask.
+    pub(super) async fn connect_silently(at: &At) -> Result<Self, ClusterError> {
+        let mut config = config::of(at).await?;
+        if let Some(exec) = &mut config.auth_info.exec {
+            exec.interactive_mode = Some(ExecInteractiveMode::Never);
+        }
+        Self::of(config, at)
     }
 
     fn of(mut config: Config, at: &At) -> Result<Self, ClusterError> {
@@ -71,7 +82,7 @@ impl Cluster {
         // What is refused is told at once.
         config.default_retry = false;
         let namespace = at.namespace.clone().unwrap_or_else(|| config.default_namespace.clone());
-        let client = Client::try_from(config).map_err(unknown)?;
+        let client = Client::try_from(config).map_err(|error| ClusterError::of_client(&error))?;
         Ok(Self { client, group: at.group.clone(), namespace })
     }
 
@@ -139,20 +150,6 @@ impl Cluster {
     }
 }
 
-async fn config(at: &At) -> Result<Config, ClusterError> {
-    if at.kubeconfig.is_none() && at.context.is_none() {
-        return Config::infer().await.map_err(unknown);
-    }
-    let file = at.kubeconfig.as_ref().map_or_else(Kubeconfig::read, Kubeconfig::read_from).map_err(unknown)?;
-    let options = KubeConfigOptions { context: at.context.clone(), ..KubeConfigOptions::default() };
-    Config::from_custom_kubeconfig(file, &options).await.map_err(unknown)
-}
-
-/// What `kube` says of an error has the text of its cause in it already.
-fn unknown(cause: impl std::fmt::Display) -> ClusterError {
-    ClusterError::Unknown(cause.to_string())
-}
-
 /// Why the API does not do it, in its words.
 async fn refused(action: &str, response: Response<Body>) -> ClusterError {
     let code = response.status();
@@ -161,7 +158,7 @@ async fn refused(action: &str, response: Response<Body>) -> ClusterError {
     let status: Status = serde_json::from_slice(&body).unwrap_or_default();
     let is_status = status.kind == "Status" && !status.message.is_empty();
     let why = if is_status {
-        status.message
+        status.message.chars().take(MAX_MESSAGE).collect()
     } else {
         let words: String = String::from_utf8_lossy(&body).trim().chars().take(MAX_WORDS).collect();
         if words.is_empty() { code.to_string() } else { words }

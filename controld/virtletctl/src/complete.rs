@@ -6,6 +6,7 @@
 
 use std::ffi::{OsStr, OsString};
 use std::io::{self, Write};
+use std::sync::mpsc;
 use std::time::Duration;
 
 use clap_complete::Shell;
@@ -99,13 +100,20 @@ pub(super) fn vms() -> ArgValueCompleter {
     ArgValueCompleter::new(|current: &OsStr| {
         let Some(current) = current.to_str() else { return Vec::new() };
         let words: Vec<String> = std::env::args_os().filter_map(|word| word.into_string().ok()).collect();
-        let Ok(runtime) = tokio::runtime::Builder::new_current_thread().enable_all().build() else {
-            return Vec::new();
-        };
-        let found = async { timeout(PATIENCE, vms_from(current, &At::of_words(&words))).await };
-        let Ok(Ok(found)) = runtime.block_on(found) else { return Vec::new() };
-        found.into_iter().map(CompletionCandidate::new).collect()
+        let current = current.to_owned();
+        let found = in_time(PATIENCE, move || {
+            let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().ok()?;
+            runtime.block_on(vms_from(&current, &At::of_words(&words))).ok()
+        });
+        found.flatten().unwrap_or_default().into_iter().map(CompletionCandidate::new).collect()
     })
+}
+
+/// What work comes to, if it does in time. It may wait for a program, and cannot be stopped then: it is left behind, and ends with this process.
+fn in_time<T: Send + 'static>(patience: Duration, work: impl FnOnce() -> T + Send + 'static) -> Option<T> {
+    let (sender, done) = mpsc::channel();
+    std::thread::Builder::new().spawn(move || sender.send(work())).ok()?;
+    done.recv_timeout(patience).ok()
 }
 
 /// Names of VMs that go on from what is typed, and of instances; of one of both, if its kind is in front.
@@ -118,7 +126,7 @@ async fn vms_from(current: &str, at: &At) -> Result<Vec<String>, ClusterError> {
         "vmi" | "vmis" | "virtualmachineinstance" | "virtualmachineinstances" => &VMS[1..],
         _ => return Ok(Vec::new()),
     };
-    let cluster = Cluster::connect(at).await?;
+    let cluster = Cluster::connect_silently(at).await?;
     let mut found = Vec::new();
     for plural in plurals {
         let path = format!("{}?limit={MOST}", cluster.objects(plural, Some(cluster.namespace())));
@@ -247,6 +255,37 @@ mod tests {
         ] {
             assert_eq!(vms_from(typed, &here).await.expect("asked"), wanted, "{typed}");
         }
+    }
+
+    #[tokio::test]
+    async fn a_program_that_logs_in_is_not_at_the_terminal() {
+        let api = Api::start().await;
+        api.answers("GET ", 200, "{\"items\":[{\"metadata\":{\"name\":\"web\"}}]}");
+        let dir = tempfile::tempdir().expect("a directory");
+        let path = dir.path().join("config");
+        let told = "{\"apiVersion\":\"client.authentication.k8s.io/v1\",\"kind\":\"ExecCredential\",\"status\":{\"token\":\"t\"}}";
+        let script =
+            format!("read line || case \"$KUBERNETES_EXEC_INFO\" in *'\"interactive\":false'*) echo '{told}' ;; esac");
+        let config = serde_json::json!({
+            "apiVersion": "v1", "kind": "Config", "current-context": "lab",
+            "contexts": [{"name": "lab", "context": {"cluster": "lab", "user": "me"}}],
+            "clusters": [{"name": "lab", "cluster": {"server": api.at}}],
+            "users": [{"name": "me", "user": {"exec": {
+                "apiVersion": "client.authentication.k8s.io/v1", "command": "sh", "args": ["-c", script],
+                "interactiveMode": "IfAvailable",
+            }}}],
+        });
+        std::fs::write(&path, config.to_string()).expect("written");
+        let at = At { kubeconfig: Some(path), ..crate::cluster::tests::nowhere() };
+        assert_eq!(vms_from("", &at).await.expect("asked"), ["web"]);
+    }
+
+    #[test]
+    fn what_does_not_end_is_left_behind() {
+        assert_eq!(in_time(PATIENCE, || 42), Some(42));
+        let (sender, never) = mpsc::channel::<()>();
+        assert_eq!(in_time(Duration::ZERO, move || never.recv()), None);
+        drop(sender);
     }
 
     #[test]

@@ -100,7 +100,7 @@ async fn talk(
             }
             Ok(Ended::Machine)
         }
-        () = type_in(keys, stdin, leaves) => {
+        () = type_in(keys, stdin, leaves, true) => {
             // Past the deadline, what was typed last is lost.
             let _ = timeout(END_DEADLINE, end.leave()).await;
             Ok(Ended::User)
@@ -120,8 +120,9 @@ pub(super) async fn show(console: Option<Input>, mut out: impl AsyncWrite + Unpi
     Ok(())
 }
 
-/// Copies input to the console. Returns when the user leaves, or hangs up; never if `leaves` is not set.
-pub(super) async fn type_in(mut keys: mpsc::Receiver<Bytes>, console: Option<Output>, leaves: bool) {
+/// Copies input to the console. Returns when the user leaves, or hangs up; never if `leaves` is not set. The console is told of the end of input
+/// if it `ends` one way alone; else it stays open.
+pub(super) async fn type_in(mut keys: mpsc::Receiver<Bytes>, console: Option<Output>, leaves: bool, ends: bool) {
     let mut console = console;
     while let Some(typed) = keys.recv().await {
         let leave = typed.iter().position(|key| *key == LEAVE).filter(|_| leaves);
@@ -137,7 +138,7 @@ pub(super) async fn type_in(mut keys: mpsc::Receiver<Bytes>, console: Option<Out
         }
     }
     if !leaves {
-        if let Some(mut console) = console.take() {
+        if ends && let Some(mut console) = console.take() {
             // Fails only if the session is over.
             let _ = console.shutdown().await;
         }

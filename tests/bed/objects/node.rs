@@ -47,7 +47,7 @@ fn run(bed: &Bed) -> Result<()> {
     world.kubectl(&["delete", "deployment", NAME, "--cascade=foreground", "--timeout=300s"])?;
     let _kubelet = Kubelet::start_in(bed, &world.cluster)?;
     let mut operator = world.serve(&world.cluster.admin)?;
-    let asking = Asking::of(&world.cluster)?;
+    let asking = Asking::of(bed, &world.cluster)?;
     let plane = &mut world.controllers;
     told::give_token(bed, &world.cluster, plane)?;
     plane.apply(&[whole::runtime_class(), vm(&image)])?;

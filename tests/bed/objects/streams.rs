@@ -1,12 +1,17 @@
 //! Subresources of a VM on a real node, by the requests that virtctl sends, through the API server: its console, screen and ports, what its
-//! guest tells, what is done to it, and who may. What the same requests are by virtctl itself, `virtctl` shows.
+//! guest tells, what is done to it, and who may; and some of it by our own `virtletctl vm`. What the same requests are by virtctl itself, `virtctl`
+//! shows.
 
+use std::fs::{self, File};
 use std::io::{Read as _, Write as _};
+use std::path::PathBuf;
+use std::process::{Command, Stdio};
 
 use anyhow::{Context as _, Result, ensure};
 use serde_json::{Value, json};
+use tests::case::Bed;
 use tests::cluster::Cluster;
-use tests::command::sh;
+use tests::command::{command, run, sh};
 use tests::controllers::Controllers;
 use tests::node::BOOT_DEADLINE;
 use tests::rfb::{Screen, greet, picture};
@@ -22,18 +27,23 @@ const VM: &str = "default/virtualmachines/db";
 /// A node has no more of one VM.
 const SESSIONS_OF_ONE: usize = 64;
 const ACCEPTED: u16 = 202;
+/// Nobody is asked through it.
+const PROXY: (&str, &str) = ("HTTPS_PROXY", "http://user:word@127.0.0.1:1");
 const PNG: &[u8] = b"\x89PNG\r\n\x1a\n";
 
 /// Those who ask.
-pub(super) struct Asking {
+pub(super) struct Asking<'a> {
+    bed: &'a Bed,
+    kubeconfig: PathBuf,
     admin: Asker,
     /// She may see screens, and nothing else.
     jane: Asker,
 }
 
-impl Asking {
-    pub(super) fn of(cluster: &Cluster) -> Result<Self> {
-        Ok(Self { admin: Asker::of(&cluster.admin, None)?, jane: Asker::of(&cluster.admin, Some("jane"))? })
+impl<'a> Asking<'a> {
+    pub(super) fn of(bed: &'a Bed, cluster: &Cluster) -> Result<Self> {
+        let (admin, jane) = (Asker::of(&cluster.admin, None)?, Asker::of(&cluster.admin, Some("jane"))?);
+        Ok(Self { bed, kubeconfig: cluster.admin.clone(), admin, jane })
     }
 
     /// All that shows or streams, of a guest that is up.
@@ -42,6 +52,7 @@ impl Asking {
         self.forwarded()?;
         let screen = self.pictured()?;
         self.viewed(plane, screen)?;
+        self.typed()?;
         self.frozen()?;
         self.crowded()?;
         self.boots_again()
@@ -164,6 +175,43 @@ impl Asking {
         ))?;
         ensure!(told == "401", "headers of anybody are believed: {told}");
         Ok(())
+    }
+
+    /// By our own program, which takes no proxy from the environment.
+    fn typed(&self) -> Result<()> {
+        for (words, wanted) in [
+            (&["get", "-o", "name"][..], "virtualmachine.kubevirt.io/db\nvirtualmachineinstance.kubevirt.io/db\n"),
+            (&["pause", "db"], "virtualmachineinstance/db paused\n"),
+            (&["unpause", "db"], "virtualmachineinstance/db unpaused\n"),
+        ] {
+            let told = run(&mut self.ctl(words))?;
+            ensure!(told == wanted, "vm {words:?}: {told:?}");
+        }
+        // Its input ends long before the answer comes.
+        let screen = self.bed.dir.join("console");
+        let mut console = self
+            .ctl(&["console", "db"])
+            .stdin(Stdio::piped())
+            .stdout(File::create(&screen)?)
+            .stderr(File::create(self.bed.logs().join("console.log"))?)
+            .spawn()?;
+        let keys = console.stdin.take().context("no pipe")?.write_all(b"\nsleep 2; echo answer-$((40 + 1))\n");
+        let answered = wait_for("answer to what is piped into a console", STEP_DEADLINE, || {
+            Ok(fs::read_to_string(&screen)?.contains("answer-41").then_some(()))
+        });
+        let has_ended = console.try_wait()?;
+        console.kill()?;
+        console.wait()?;
+        keys?;
+        answered?;
+        ensure!(has_ended.is_none(), "a console that ends with its input: {has_ended:?}");
+        Ok(())
+    }
+
+    fn ctl(&self, words: &[&str]) -> Command {
+        let mut ctl = command(self.bed.program("virtletctl"), ["vm"]);
+        ctl.args(words).env("KUBECONFIG", &self.kubeconfig).env(PROXY.0, PROXY.1);
+        ctl
     }
 
     fn frozen(&self) -> Result<()> {

@@ -58,7 +58,7 @@ pub enum VmVerb {
     Scp(VmScp),
     /// Forward local ports to those of a VM, until Ctrl-C
     ///
-    /// TCP alone. Where one side ends what it sends, the other has 30 s to say the rest.
+    /// TCP alone. Where one side ends what it sends, the other has 30 s to answer, and 2 s to go on with that.
     PortForward(VmPortForward),
     /// Print what is known of the guest's system, as JSON
     Guestosinfo(VmTell),

@@ -44,6 +44,13 @@ const STALLED: Duration = Duration::from_secs(300);
 /// Codes of an end.
 const NORMAL: u16 = 1000;
 
+/// Who has ended a stream that ended in order.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum By {
+    Us,
+    Server,
+}
+
 /// A stream.
 pub(crate) struct Stream {
     /// From the VM.
@@ -51,7 +58,7 @@ pub(crate) struct Stream {
     /// To it. Dropping it ends the stream.
     pub(crate) write: Output,
     /// How it ended, once `read` has, or once `write` is dropped. Dropping this cuts the stream.
-    pub(crate) ended: BoxFuture<'static, Result<(), ClusterError>>,
+    pub(crate) ended: BoxFuture<'static, Result<By, ClusterError>>,
 }
 
 /// Begins a stream.
@@ -98,7 +105,7 @@ fn joined(connection: impl AsyncRead + AsyncWrite + Send + 'static) -> Stream {
     let (write, from_us) = duplex(CHUNK);
     let carried = AbortOnDropHandle::new(tokio::spawn(carry(connection, from_us, to_us)));
     // There is no other failure than a panic's.
-    let ended = async move { carried.await.unwrap_or(Ok(())).map_err(ClusterError::Stream) };
+    let ended = async move { carried.await.unwrap_or(Ok(By::Server)).map_err(ClusterError::Stream) };
     Stream { read: Box::new(read), write: Box::new(write), ended: Box::pin(ended) }
 }
 
@@ -106,7 +113,7 @@ async fn carry(
     connection: impl AsyncRead + AsyncWrite,
     from_us: DuplexStream,
     to_us: DuplexStream,
-) -> Result<(), Lost> {
+) -> Result<By, Lost> {
     let (from_server, to_server) = split(connection);
     let asked = watch::Sender::new(Bytes::new());
     let heard = asked.subscribe();
@@ -121,7 +128,7 @@ async fn up(
     mut from_us: DuplexStream,
     mut server: impl AsyncWrite + Unpin,
     mut heard: watch::Receiver<Bytes>,
-) -> Result<(), Lost> {
+) -> Result<By, Lost> {
     let (mut chunk, mut out) = (BytesMut::new(), BytesMut::new());
     let mut ticks = interval_at(Instant::now() + ASK, ASK);
     loop {
@@ -156,7 +163,7 @@ async fn up(
         };
         timeout(STALLED, sent).await.map_err(|_| Lost::Stalled(STALLED))?.map_err(Lost::Io)?;
         if leaves {
-            return Ok(());
+            return Ok(By::Us);
         }
     }
 }
@@ -166,7 +173,7 @@ async fn down(
     mut server: impl AsyncRead + Unpin,
     mut to_us: DuplexStream,
     asked: &watch::Sender<Bytes>,
-) -> Result<(), Lost> {
+) -> Result<By, Lost> {
     let (mut decoder, mut buffer) = (Decoder::of_server(), BytesMut::new());
     loop {
         buffer.reserve(CHUNK);
@@ -181,7 +188,7 @@ async fn down(
             match piece {
                 Piece::Message { bytes, .. } => {
                     if to_us.write_all(&bytes).await.is_err() {
-                        return Ok(());
+                        return Ok(By::Us);
                     }
                 }
                 Piece::Ping(payload) => drop(asked.send_replace(payload)),
@@ -192,10 +199,10 @@ async fn down(
 }
 
 /// How it ended, as the server says it.
-fn end(said: &[u8]) -> Result<(), Lost> {
-    let Some((code, text)) = said.split_first_chunk::<2>() else { return Ok(()) };
+fn end(said: &[u8]) -> Result<By, Lost> {
+    let Some((code, text)) = said.split_first_chunk::<2>() else { return Ok(By::Server) };
     match (u16::from_be_bytes(*code), String::from_utf8_lossy(text)) {
-        (NORMAL, _) => Ok(()),
+        (NORMAL, _) => Ok(By::Server),
         (code, text) if text.is_empty() => Err(Lost::Told(format!("the server ended it with code {code}"))),
         (_, text) => Err(Lost::Told(text.into_owned())),
     }
@@ -220,7 +227,7 @@ mod tests {
     }
 
     /// What is read of a server that says this and cuts the connection, and how the stream ended.
-    async fn told(said: &[u8]) -> (Vec<u8>, Result<(), ClusterError>) {
+    async fn told(said: &[u8]) -> (Vec<u8>, Result<By, ClusterError>) {
         let (ours, mut server) = duplex(1 << 20);
         let mut stream = joined(ours);
         server.write_all(said).await.expect("said");
@@ -235,8 +242,8 @@ mod tests {
         let hello = message(BINARY, b"hello");
         let (read, ended) = told(&[&hello[..], &message(CLOSE, &NORMAL.to_be_bytes())].concat()).await;
         assert_eq!(read, b"hello");
-        ended.expect("in order");
-        told(&message(CLOSE, b"")).await.1.expect("in order");
+        assert_eq!(ended.expect("in order"), By::Server);
+        assert_eq!(told(&message(CLOSE, b"")).await.1.expect("in order"), By::Server);
         for (said, wanted) in [
             (&hello[..], "the API server cut the connection"),
             (&message(CLOSE, b"\x03\xf3the VM is gone"), "the VM is gone"),
@@ -270,7 +277,7 @@ mod tests {
             }
         }
         drop((read, write));
-        ended.await.expect("we left");
+        assert_eq!(ended.await.expect("in order"), By::Us);
         while server.read_buf(&mut buffer).await.expect("read") > 0 {}
         assert_eq!(decoder.decode(&mut buffer), Ok(Some(Piece::Close(Bytes::copy_from_slice(&NORMAL.to_be_bytes())))));
     }

@@ -4,6 +4,8 @@ use std::io;
 use std::time::Duration;
 
 use common::Chain;
+use kube::client::AuthError;
+use kube::config::KubeconfigError;
 use streaming::websocket::MessageError;
 
 /// Exit codes, as the verbs of a node have them: those of `sysexits.h`.
@@ -12,6 +14,8 @@ const UNKNOWN: u8 = 66;
 const CONFLICT: u8 = 69;
 const LATER: u8 = 75;
 const FORBIDDEN: u8 = 77;
+/// Letters of what a program says of its failure.
+const MAX_SAID: usize = 300;
 
 /// A cluster that cannot be asked, or does not do what it is asked.
 #[derive(Debug, thiserror::Error)]
@@ -19,6 +23,12 @@ pub enum ClusterError {
     /// Nobody says which.
     #[error("no cluster is known: {0}")]
     Unknown(String),
+    /// There is a way to it that is not known here.
+    #[error("cluster `{0}` of the kubeconfig is behind a proxy (`proxy-url`), and none is used here")]
+    Proxy(String),
+    /// Who is to say who we are does not.
+    #[error("{0}")]
+    Login(String),
     /// Nobody answers, or not to us.
     #[error("failed to {action}: the API server cannot be asked: {why}")]
     Unreachable {
@@ -89,11 +99,35 @@ pub enum Lost {
     /// The server of subresources said why.
     #[error("{0}")]
     Told(String),
+    /// All was said to the VM, and of it nothing came for so long, nor its end.
+    #[error("the VM said nothing for {} s after the end of what it was sent, and did not end", .0.as_secs())]
+    Unfinished(Duration),
 }
 
 impl ClusterError {
+    /// Of a kubeconfig. What is told of text that is none has lines of it in it, secrets among them: all but the place is left out.
+    pub(crate) fn of_kubeconfig(error: &KubeconfigError) -> Self {
+        let why = match error {
+            KubeconfigError::Parse(error) => {
+                let place = error.location().map(|at| format!(", at line {}, column {}", at.line(), at.column()));
+                format!("the kubeconfig is not one{}", place.unwrap_or_default())
+            }
+            // The text of its cause is in it.
+            other => other.to_string(),
+        };
+        Self::Unknown(why)
+    }
+
+    /// Of who is to ask the API, before anybody is asked.
+    pub(crate) fn of_client(error: &kube::Error) -> Self {
+        login(error).unwrap_or_else(|| Self::Unknown(error.to_string()))
+    }
+
     /// Of a request that has no answer.
     pub(crate) fn unreachable(action: &str, error: &kube::Error) -> Self {
+        if let Some(login) = login(error) {
+            return login;
+        }
         // What `kube` says of an error has the text of its cause in it already.
         let why = match std::error::Error::source(error) {
             Some(cause) => Chain(cause).to_string(),
@@ -112,7 +146,7 @@ impl ClusterError {
     pub(super) fn exit_code(&self) -> u8 {
         match self {
             Self::Refused { code: 400 | 405 | 413 | 422 | 501, .. } => BAD_REQUEST,
-            Self::Refused { code: 401 | 403, .. } => FORBIDDEN,
+            Self::Login(_) | Self::Refused { code: 401 | 403, .. } => FORBIDDEN,
             Self::Refused { code: 404, .. } => UNKNOWN,
             Self::Refused { code: 409, .. } => CONFLICT,
             Self::Refused { code: 429 | 503 | 504, .. } | Self::Deadline { .. } | Self::Unreachable { .. } => LATER,
@@ -127,10 +161,12 @@ impl ClusterError {
             Self::Unreachable { .. } => {
                 Some("`kubectl version` asks it, too; --context names another cluster of the kubeconfig")
             }
-            Self::Refused { code: 401, .. } => Some("log in to the cluster again, or name another --context"),
-            Self::Refused { code: 403, .. } => Some(
-                "who gives rights in the cluster can give this one: docs/virtual-machines.md says which there are",
-            ),
+            Self::Login(_) | Self::Refused { code: 401, .. } => {
+                Some("log in to the cluster again, or name another --context")
+            }
+            Self::Refused { code: 403, .. } => {
+                Some("who gives rights in the cluster can give this one: docs/virtual-machines.md says which there are")
+            }
             Self::Refused { code: 404, is_status: true, .. } => {
                 Some("`kubectl virtlet get -A` lists what there is, and -n names another namespace")
             }
@@ -147,4 +183,24 @@ impl ClusterError {
             _ => None,
         }
     }
+}
+
+/// If it is that we cannot log in: why, without what programs were given and what they print, which is secret.
+fn login(error: &kube::Error) -> Option<ClusterError> {
+    let first: &(dyn std::error::Error + 'static) = error;
+    let mut causes = std::iter::successors(Some(first), |error| error.source());
+    let why = match causes.find_map(|error| error.downcast_ref::<AuthError>())? {
+        AuthError::AuthExecRun { out, .. } => {
+            let said = String::from_utf8_lossy(&out.stderr).trim().chars().take(MAX_SAID).collect::<String>();
+            let colon = if said.is_empty() { "" } else { ": " };
+            format!("the kubeconfig's login program failed: {}{colon}{said}", out.status)
+        }
+        AuthError::AuthExecParse(_) | AuthError::ParseTokenKey(_) => {
+            "the kubeconfig's login program failed: what it printed is no ExecCredential".to_owned()
+        }
+        AuthError::AuthExecStart(cause) => format!("the kubeconfig's login program cannot be started: {cause}"),
+        // The text of its cause is in it.
+        other => other.to_string(),
+    };
+    Some(ClusterError::Login(why))
 }

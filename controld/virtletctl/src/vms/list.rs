@@ -1,5 +1,6 @@
 //! `get`: what the cluster has of VMs, in the columns that the API server makes of them, as kubectl shows them; or as it is.
 
+use std::collections::BTreeSet;
 use std::io::Write;
 
 use percent_encoding::{NON_ALPHANUMERIC, utf8_percent_encode};
@@ -20,6 +21,8 @@ const TABLE: &str = "application/json;as=Table;v=v1;g=meta.k8s.io,application/js
 const ALWAYS: i64 = 0;
 /// Objects that are asked for in one call.
 const PAGE: usize = 500;
+/// Such calls for one list: a server that has more of them does not come to an end.
+const PAGES: usize = 400;
 
 /// A table of the API server's.
 #[derive(Debug, Default, Deserialize)]
@@ -141,7 +144,7 @@ fn cell(value: &Value) -> String {
 }
 
 async fn table(cluster: &Cluster, wanted: &VmGet, one: &Wanted) -> Result<Table, ClusterError> {
-    let mut all = Table::default();
+    let (mut all, mut seen) = (Table::default(), BTreeSet::new());
     loop {
         let (action, path) = path(cluster, wanted, one, &all.metadata.r#continue);
         let value = cluster.json(&action, &path, Some(TABLE)).await?;
@@ -156,7 +159,7 @@ async fn table(cluster: &Cluster, wanted: &VmGet, one: &Wanted) -> Result<Table,
             all.rows.extend(page.rows);
             all.metadata = page.metadata;
         }
-        if more.is_empty() {
+        if is_last(more, &mut seen, &action)? {
             return Ok(all);
         }
     }
@@ -194,7 +197,7 @@ async fn documents(cluster: &Cluster, wanted: &VmGet, asked: &[Wanted], form: Fo
 
 /// Objects as the cluster has them.
 async fn all(cluster: &Cluster, wanted: &VmGet, one: &Wanted) -> Result<Vec<Value>, ClusterError> {
-    let (mut objects, mut more) = (Vec::new(), String::new());
+    let (mut objects, mut more, mut seen) = (Vec::new(), String::new(), BTreeSet::new());
     loop {
         let (action, path) = path(cluster, wanted, one, &more);
         let mut value = cluster.json(&action, &path, None).await?;
@@ -206,10 +209,21 @@ async fn all(cluster: &Cluster, wanted: &VmGet, one: &Wanted) -> Result<Vec<Valu
             _ => return Err(ClusterError::Answer { action, lacks: "items" }),
         }
         more = value.pointer("/metadata/continue").and_then(Value::as_str).unwrap_or_default().to_owned();
-        if more.is_empty() {
+        if is_last(more.clone(), &mut seen, &action)? {
             return Ok(objects);
         }
     }
+}
+
+/// Whether no page follows, by what the last one says of the next. `seen` is what those before said.
+fn is_last(more: String, seen: &mut BTreeSet<String>, action: &str) -> Result<bool, ClusterError> {
+    if more.is_empty() {
+        return Ok(true);
+    }
+    if seen.len() == PAGES || !seen.insert(more) {
+        return Err(ClusterError::Answer { action: action.into(), lacks: "end" });
+    }
+    Ok(false)
 }
 
 /// What is asked, in words, and where: one object, or a page of all, which begins where `more` says.

@@ -80,6 +80,8 @@ fn options(vm: &Vm, at: &At, login: &VmLogin, guest: &Guest, port: &str) -> Resu
     let ours = [
         format!("ProxyCommand={}", proxy(&program, vm, at, login.port)),
         format!("HostKeyAlias={alias}"),
+        // By the host's name alone ssh would take up a connection to a VM of another cluster.
+        "ControlPath=none".to_owned(),
         "StrictHostKeyChecking=accept-new".to_owned(),
         format!("UserKnownHostsFile={}", ssh::KNOWN_HOSTS),
     ];
@@ -125,10 +127,15 @@ async fn guest(vm: &Vm) -> Result<Guest, CtlError> {
 
 /// The user of such images, if nobody says another.
 fn chosen(login: &VmLogin, guest: &Guest, name: &str) -> Option<&'static str> {
-    let says = |option: &String| option.trim_start().to_ascii_lowercase().starts_with("user");
-    let user = guest.user.filter(|_| !login.options.iter().any(says))?;
+    let user = guest.user.filter(|_| !login.options.iter().any(|option| is_user(option)))?;
     tell_line(&format!("logging in as {user}, the user of such images; USER@{name} says another"));
     Some(user)
+}
+
+/// Whether an option of ssh's names the user: `KEY=VALUE`, or `KEY VALUE`, whose keys have no case.
+fn is_user(option: &str) -> bool {
+    let key = option.trim_start().split(['=', ' ', '\t']).next();
+    key.is_some_and(|key| key.eq_ignore_ascii_case("user"))
 }
 
 fn user_of(text: &str) -> (Option<&str>, &str) {
@@ -159,6 +166,16 @@ mod tests {
         assert_eq!(user_of("@web"), (None, "web"));
     }
 
+    #[test]
+    fn an_option_that_names_the_user_is_known() {
+        for option in ["User=x", "user x", " USER = x"] {
+            assert!(is_user(option), "{option}");
+        }
+        for option in ["UserKnownHostsFile=/x", "UserKnownHostsFile /x", "Port=22", ""] {
+            assert!(!is_user(option), "{option}");
+        }
+    }
+
     #[tokio::test]
     async fn ssh_reaches_a_guest_by_a_command_of_ours() {
         let at = At { context: Some("it's".into()), ..crate::cluster::tests::nowhere() };
@@ -182,7 +199,7 @@ mod tests {
         };
         let told = words(options(&vm, &at, &login, &Guest::default(), "-P").expect("our program"));
         assert!(told.starts_with("-i /k -o A=b -o ProxyCommand='/"), "{told}");
-        let rest = " -o HostKeyAlias=vmi.web.prod -o StrictHostKeyChecking=accept-new \
+        let rest = " -o HostKeyAlias=vmi.web.prod -o ControlPath=none -o StrictHostKeyChecking=accept-new \
                     -o UserKnownHostsFile=%d/.ssh/virtlet_known_hosts -P 22 -v";
         assert!(told.ends_with(rest), "{told}");
     }

@@ -13,12 +13,12 @@ use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::time::timeout;
 
-use super::join::join;
+use super::join::{Linger, join};
 use super::reach::Vm;
 use crate::browser::{self, Opened, Pages};
 use crate::cli::{VmScreenshot, VmVnc};
 use crate::cluster::Ask;
-use crate::cluster::stream::Stream;
+use crate::cluster::stream::{By, Stream};
 use crate::error::{ClusterError, CtlError, Line, Lost};
 use crate::interrupt::Interrupt;
 use crate::kubeconfig::At;
@@ -134,7 +134,8 @@ impl Screen {
         let seat = self.pages.seat();
         let ended = async move {
             let ended = ended.await;
-            if matches!(ended, Ok(()) | Err(ClusterError::Stream(Lost::Told(_)))) {
+            // A node learns a moment late that we have left.
+            if matches!(ended, Ok(By::Server) | Err(ClusterError::Stream(Lost::Told(_)))) {
                 seat.ends();
             }
             ended
@@ -152,7 +153,7 @@ impl Screen {
         let what = format!("the first word of the screen of `{}`", self.vm.whole());
         let first = async { Ok(read.read(&mut [0]).await.unwrap_or(0)) };
         if late(what, SPEAK, first).await? == 0 {
-            timeout(END, ended).await.unwrap_or(Ok(()))?;
+            timeout(END, ended).await.unwrap_or(Ok(By::Server))?;
             return Err(CtlError::Answer { action: format!("{SHOW} `{}`", self.vm.whole()), lacks: "screen" });
         }
         drop(write);
@@ -169,10 +170,10 @@ impl Screen {
         viewer.set_nodelay(true)?;
         let stream = self.open().await?;
         let (says, mut sees) = viewer.into_split();
-        let joined = join(stream, says, &mut sees).await;
+        let joined = join(stream, says, &mut sees, Linger::NONE).await;
         // A viewer that is gone does not mind.
         let _ = sees.shutdown().await;
-        joined
+        joined.map(drop)
     }
 }
 
@@ -188,7 +189,7 @@ impl browser::Streams for Screen {
 
 fn opened(stream: Stream) -> Opened {
     let Stream { read, write, ended } = stream;
-    Opened { read, write, ended: Box::pin(async move { Ok(ended.await?) }) }
+    Opened { read, write, ended: Box::pin(async move { Ok(ended.await.map(drop)?) }) }
 }
 
 #[cfg(test)]
@@ -207,27 +208,26 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_viewer_sees_the_screen_and_may_have_it_back() {
+    async fn viewers_see_the_screen_one_after_the_other() {
         let api = Api::start().await;
         api.answers("GET ", STREAM, RFB);
         let screen = screen(&api);
         screen.look(false).await.expect("it speaks");
         let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await.expect("bound");
-        let mut viewer = TcpStream::connect(listener.local_addr().expect("an address")).await.expect("connected");
-        let (accepted, _) = listener.accept().await.expect("accepted");
-        let seen = async {
-            viewer.write_all(b"keys").await.expect("written");
-            let mut seen = [0; 16];
-            viewer.read_exact(&mut seen).await.expect("read");
-            seen
-        };
-        let seen = tokio::select! {
-            seen = seen => seen,
-            _ = screen.show_to(accepted) => panic!("it ended"),
-        };
-        assert_eq!(&seen, b"RFB 003.008\nKEYS");
-        // From us it may be taken: we have just looked.
-        assert_eq!(api.asked(), [format!("{VNC}?preserveSession=true"), VNC.to_owned()]);
+        for _ in 0..2 {
+            let mut viewer = TcpStream::connect(listener.local_addr().expect("an address")).await.expect("connected");
+            let (accepted, _) = listener.accept().await.expect("accepted");
+            let sees = async move {
+                viewer.write_all(b"keys").await.expect("written");
+                let mut seen = [0; 16];
+                viewer.read_exact(&mut seen).await.expect("read");
+                assert_eq!(&seen, b"RFB 003.008\nKEYS");
+            };
+            let (shown, ()) = tokio::join!(screen.show_to(accepted), sees);
+            shown.expect("it left");
+        }
+        // From us it may be taken: we have just looked, or viewed it.
+        assert_eq!(api.asked(), [format!("{VNC}?preserveSession=true"), VNC.to_owned(), VNC.to_owned()]);
     }
 
     #[tokio::test]

@@ -99,6 +99,25 @@ async fn what_the_cluster_refuses_is_told_with_what_to_do() {
 }
 
 #[tokio::test]
+async fn what_a_cluster_says_has_bounds() {
+    let api = Api::start().await;
+    let at = "GET /apis/kubevirt.io/v1/namespaces/prod";
+    let more = json!({ "continue": "again" });
+    let table = json!({ "kind": "Table", "metadata": more, "columnDefinitions": [{ "name": "Name" }], "rows": [] });
+    let list = json!({ "kind": "VirtualMachineList", "metadata": more, "items": [] });
+    for (line, page) in [("get vm", table), ("get vm -o name", list)] {
+        api.answers(&format!("{at}/virtualmachines?"), 200, &page.to_string());
+        let told = vm(&api, line).await.1;
+        assert_eq!(told, ["failed to list virtualmachines: the answer has no end"], "{line}");
+        // The first page, and the one that says what that has said.
+        assert_eq!(api.asked().len(), 2, "{line}");
+    }
+    api.answers("PUT ", 409, &status(409, &"x".repeat(5000)));
+    let told = vm(&api, "pause web").await.1;
+    assert!(told[0].ends_with(&format!("pause `prod/web`: {}", "x".repeat(2000))), "{told:?}");
+}
+
+#[tokio::test]
 async fn what_is_no_vm_is_told_before_anybody_is_asked() {
     let api = Api::start().await;
     for line in ["start vmi/web", "start pod/web", "pause vmirs/web", "console vmirs/web", "stop Web", "console web db"]
