@@ -2,22 +2,37 @@
 //!
 //! libFuzzer looks at which code an input reaches, and so finds far more (`make fuzz`); but it needs a build of its own of nearly all
 //! of this workspace. A change that breaks a parser plainly is found by these.
+//!
+//! An input is to take little time and memory, as libFuzzer demands, too. One that keeps a worker busy ends the process, which says so
+//! ([`watch`]). Memory is bounded for the process by its address space: what asks for more ends it with nothing but the size that was asked
+//! for, as a stack does that is too small, and nobody can say of which input that was. So it is in `changed-TARGET` of cargo's `target/tmp`.
 #![allow(clippy::unwrap_used, reason = "a test")]
 
-use std::fs;
+#[path = "changed/watch.rs"]
+mod watch;
+
+use std::fs::{self, File};
+use std::os::unix::fs::FileExt as _;
 use std::path::Path;
 use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::mpsc;
 use std::thread;
 
+use nix::sys::resource::{Resource, getrlimit, setrlimit};
 use proptest::collection::vec;
 use proptest::prelude::{Strategy, any, prop_oneof};
 use proptest::sample::{Index, select};
 use proptest::test_runner::{Config, TestError, TestRunner};
 
+use watch::{Watch, Worker};
+
 /// Inputs for each target.
 const INPUTS: u32 = 2000;
 /// As `fuzz/run.sh` has it: longer ones show nothing more.
 const LONGEST: usize = 4096;
+/// Address space of the process, in bytes. Far more than its threads, which reserve some for each, and their inputs need; and less than makes
+/// a machine swap.
+const ROOM: u64 = 8 << 30;
 
 /// One change of an input.
 #[derive(Debug, Clone)]
@@ -101,7 +116,9 @@ fn changed(mut input: Vec<u8>, change: Change, corpus: &[Vec<u8>]) -> Vec<u8> {
 }
 
 /// Runs one target over inputs made from its corpus; the smallest that shows a fault is in the answer.
-fn fault(name: &str, run: fn(&[u8])) -> Option<String> {
+fn fault(worker: &Worker, name: &'static str, run: fn(&[u8])) -> Option<String> {
+    let place = Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!("changed-{name}"));
+    let under_way = File::create(&place).unwrap();
     let mut files: Vec<_> = fs::read_dir(Path::new(env!("CARGO_MANIFEST_DIR")).join("corpus").join(name))
         .unwrap()
         .map(|entry| entry.unwrap().path())
@@ -114,10 +131,13 @@ fn fault(name: &str, run: fn(&[u8])) -> Option<String> {
         changes.into_iter().fold(begun, |input, change| changed(input, change, &corpus))
     });
     let config = Config { cases: INPUTS, failure_persistence: None, ..Config::default() };
-    match TestRunner::new(config).run(&inputs, |input| {
-        run(&input);
+    let found = TestRunner::new(config).run(&inputs, |input| {
+        under_way.write_all_at(&input, 0).and_then(|()| under_way.set_len(input.len() as u64)).unwrap();
+        worker.run(name, &input, || run(&input));
         Ok(())
-    }) {
+    });
+    fs::remove_file(&place).unwrap();
+    match found {
         Ok(()) => None,
         Err(TestError::Fail(why, input)) => Some(format!("{name}: {why}\n  by b\"{}\"", input.escape_ascii())),
         Err(other) => Some(format!("{name}: {other}")),
@@ -126,15 +146,23 @@ fn fault(name: &str, run: fn(&[u8])) -> Option<String> {
 
 #[test]
 fn changed_inputs_of_the_corpora_find_no_fault() {
-    let next = AtomicUsize::new(0);
+    let (_, most) = getrlimit(Resource::RLIMIT_AS).unwrap();
+    setrlimit(Resource::RLIMIT_AS, ROOM.min(most), most).unwrap();
+    let (next, watch) = (AtomicUsize::new(0), Watch::default());
     let threads = thread::available_parallelism().map_or(1, usize::from);
     let faults: Vec<_> = thread::scope(|scope| {
+        // Closed with this scope's end, also by a panic.
+        let (_works, done) = mpsc::channel();
+        scope.spawn({
+            let watch = &watch;
+            move || watch.look_until(&done)
+        });
         let workers: Vec<_> = (0..threads)
             .map(|_| {
                 scope.spawn(|| {
-                    let mut faults = Vec::new();
+                    let (worker, mut faults) = (watch.worker(), Vec::new());
                     while let Some((name, run)) = fuzz::TARGETS.get(next.fetch_add(1, Ordering::Relaxed)) {
-                        faults.extend(fault(name, *run));
+                        faults.extend(fault(&worker, name, *run));
                     }
                     faults
                 })

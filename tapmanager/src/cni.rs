@@ -53,7 +53,7 @@ pub use device::exercise as exercise_device;
 #[cfg(any(test, feature = "exercise"))]
 pub use exercise::exercise;
 
-pub(crate) use capability::CapabilityArgs;
+pub(crate) use capability::{CapabilityArgs, settle_macs};
 pub(crate) use collect::{Leftover, Writer};
 pub(crate) use conf::NetworkList;
 pub(crate) use conf::dir::{ConfError, Networks, read as read_network, read_named as read_network_named};

@@ -59,7 +59,8 @@ pub(super) trait Host: Clone + Send + Sync + 'static {
     /// Pauses the machine; fine if it is paused.
     fn pause(&self, container: &Container) -> impl Future<Output = Result<()>> + Send;
 
-    /// Lets the guest of a start that held it run, its root disk grown before.
+    /// Does what a start that held the guest has left to do, which is to let it run, its root disk grown and NICs without a carrier before;
+    /// or all but that, if its pod wants it to wait.
     fn let_run(&self, container: &Container) -> impl Future<Output = Result<()>> + Send;
 
     /// Lets the machine go on, whoever has paused it; fine if nobody has.
@@ -164,7 +165,8 @@ impl Host for Arc<Uses> {
     }
 
     async fn let_run(&self, container: &Container) -> Result<()> {
-        self.hypervisor.let_run(container.machine.id.uuid(), growth::at_start(container).await).await
+        let beginning = start::beginning(self, container).await?;
+        self.hypervisor.let_run(container.machine.id.uuid(), beginning).await
     }
 
     async fn resume(&self, container: &Container) -> Result<()> {

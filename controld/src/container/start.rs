@@ -144,8 +144,7 @@ pub(super) async fn machine(
         let files = until(unwanted, opened).await?;
         uses.hypervisor.give_files(container.machine.id.uuid(), files).await?;
         let log = libvirt_log(uses, container);
-        let paused = container.machine.hardware.described.start_paused;
-        let beginning = Beginning { growth: growth::at_start(container).await, down: slots.down, paused };
+        let beginning = beginning(uses, container).await?;
         let launch = during(Phase::Launch);
         let starting = uses.hypervisor.start(turn, container.machine.id.uuid(), &log, beginning, unwanted);
         if let Err(error) = flexvolume::with_keys(&uses.disks, container, starting).await {
@@ -298,6 +297,15 @@ fn read_agent(program: &Path) -> Result<Vec<u8>> {
         );
         Error::because(Kind::Invalid, what, cause)
     })
+}
+
+/// How the machine's guest begins.
+pub(super) async fn beginning(uses: &Uses, container: &Container) -> Result<Beginning> {
+    let (machine, sandbox) = (&container.machine, sandbox_of(uses, container)?);
+    let net = sandbox.net.as_ref().ok_or_else(no_network)?;
+    let described = &machine.hardware.described;
+    let down = Slots::of(net, machine.passed.devices.len(), described)?.down;
+    Ok(Beginning { growth: growth::at_start(container).await, down, paused: described.start_paused })
 }
 
 fn sandbox_of(uses: &Uses, container: &Container) -> Result<Arc<Sandbox>> {

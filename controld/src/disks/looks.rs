@@ -1,8 +1,9 @@
 //! How many threads are at volumes at once: so many at those of one file server or file system, so that one that hangs keeps others from
-//! nothing, and so many at all.
+//! nothing, and so many at all. Volumes of several are a set with places of its own: as long as one of the set hangs, a thread there would keep
+//! places of the others, at which nothing hangs.
 //!
 //! A thread whose volume hangs is there until the kernel lets it go, however often that is tried again. What a directory is on is read in the
-//! kernel's list of mounts: who asks the directory itself hangs as well. A machine with volumes of several takes a place at each.
+//! kernel's list of mounts: who asks the directory itself hangs as well.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
@@ -17,8 +18,8 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 pub(super) struct Looks {
     all: Arc<Semaphore>,
     most_of_one: usize,
-    /// Of each server or file system that somebody is at, or waits for.
-    of_each: Mutex<BTreeMap<String, Weak<Semaphore>>>,
+    /// Of each set of servers and file systems that somebody is at, or waits for.
+    of_each: Mutex<BTreeMap<BTreeSet<String>, Weak<Semaphore>>>,
 }
 
 /// A place, as long as this is there.
@@ -28,7 +29,7 @@ pub(super) struct Look {
 }
 
 impl Looks {
-    /// So many of one, and at all.
+    /// So many of one set, and at all.
     pub(super) fn new(most_of_one: usize, most: usize) -> Self {
         Self { all: Arc::new(Semaphore::new(most)), most_of_one, of_each: Mutex::default() }
     }
@@ -39,26 +40,24 @@ impl Looks {
     }
 
     async fn at(&self, hosts: BTreeSet<String>) -> Look {
-        let of_each: Vec<Arc<Semaphore>> = {
-            let mut of_each = self.of_each.lock().unwrap_or_else(PoisonError::into_inner);
-            of_each.retain(|_, places| places.strong_count() > 0);
-            hosts.into_iter().map(|host| self.places(&mut of_each, host)).collect()
-        };
+        let of_set = (!hosts.is_empty()).then(|| self.places(hosts));
         let mut places = Vec::new();
-        // In one order for all, and those of all last: who waits for one keeps others from nothing.
-        for semaphore in of_each.into_iter().chain([self.all.clone()]) {
+        // Those of all last: who waits for one of a set keeps others from nothing.
+        for semaphore in of_set.into_iter().chain([self.all.clone()]) {
             // None is ever closed.
             places.extend(semaphore.acquire_owned().await.ok());
         }
         Look { _places: places }
     }
 
-    fn places(&self, of_each: &mut BTreeMap<String, Weak<Semaphore>>, host: String) -> Arc<Semaphore> {
-        if let Some(places) = of_each.get(&host).and_then(Weak::upgrade) {
+    fn places(&self, hosts: BTreeSet<String>) -> Arc<Semaphore> {
+        let mut of_each = self.of_each.lock().unwrap_or_else(PoisonError::into_inner);
+        of_each.retain(|_, places| places.strong_count() > 0);
+        if let Some(places) = of_each.get(&hosts).and_then(Weak::upgrade) {
             return places;
         }
         let places = Arc::new(Semaphore::new(self.most_of_one));
-        of_each.insert(host, Arc::downgrade(&places));
+        of_each.insert(hosts, Arc::downgrade(&places));
         places
     }
 }
@@ -98,17 +97,20 @@ mod tests {
 
     #[test]
     fn what_hangs_leaves_others_their_places() {
-        let looks = Looks::new(2, 3);
-        let [Some(first), Some(_second)] = [begun(&looks, &["a"]), begun(&looks, &["a"])] else { panic!("room") };
-        assert!(begun(&looks, &["a"]).is_none() && begun(&looks, &["b", "a"]).is_none(), "a third");
-        let other = begun(&looks, &["b"]).expect("room of its own");
-        drop(first);
-        let both = begun(&looks, &["a", "b"]).expect("room at both");
+        let looks = Looks::new(2, 4);
+        // One of the two hangs.
+        let [Some(first), Some(_second)] = [begun(&looks, &["a", "b"]), begun(&looks, &["b", "a"])] else {
+            panic!("room")
+        };
+        assert!(begun(&looks, &["a", "b"]).is_none(), "a third");
+        let alone = [begun(&looks, &["a"]), begun(&looks, &["b"])].map(|look| look.expect("room of its own"));
         assert!(begun(&looks, &["c"]).is_none(), "more than there are at all");
-        drop((other, both));
+        drop(alone);
         let none = begun(&looks, &[]).expect("no volume");
-        assert_eq!(looks.of_each.lock().expect("held").len(), 1, "nobody is at b any more");
-        drop(none);
+        begun(&looks, &["c"]).expect("room again");
+        assert_eq!(looks.of_each.lock().expect("held").len(), 2, "nobody is at a alone, or b, any more");
+        drop((first, none));
+        begun(&looks, &["a", "b"]).expect("a place that was given back");
     }
 
     #[test]

@@ -78,15 +78,15 @@ impl Hypervisor {
         self.call("give the files of the machine's disks", QUICK_DEADLINE, give).await
     }
 
-    /// Lets the guest of a start that held it run, with a larger disk first if one is to be.
+    /// Does to a guest, which a start held and did not come back to, what that start would have done: again is fine.
     ///
     /// # Errors
     /// When it does not run, or libvirt does not answer.
-    pub async fn let_run(&self, id: Uuid, growth: Option<Growth>) -> Result<()> {
+    pub async fn let_run(&self, id: Uuid, beginning: Beginning) -> Result<()> {
         let run = move |connection: &Connection| {
             let domain = existing(connection, id)?;
-            growth.iter().for_each(|growth| grow(&domain, growth));
-            domain.resume()
+            prepare(&domain, &beginning)?;
+            if beginning.paused { Ok(()) } else { domain.resume() }
         };
         self.call_in(Lane::Presses, "let the guest run", QUICK_DEADLINE, run).await
     }
@@ -102,7 +102,7 @@ impl Hypervisor {
         turn: StartTurn,
         id: Uuid,
         log: &Path,
-        Beginning { growth, down, paused }: Beginning,
+        beginning: Beginning,
         unwanted: &CancellationToken,
     ) -> Result<()> {
         // While it was being prepared.
@@ -112,8 +112,8 @@ impl Hypervisor {
         let log = log.to_owned();
         let start = move |connection: &Connection| {
             let domain = existing(connection, id)?;
-            let is_held = growth.is_some() || !down.is_empty();
-            let started = if is_held || paused { domain.start_paused() } else { domain.start() };
+            let is_held = beginning.growth.is_some() || !beginning.down.is_empty();
+            let started = if is_held || beginning.paused { domain.start_paused() } else { domain.start() };
             started.map_err(|error| {
                 let silent = meaning::wrapper_line_of(&error.message).is_none() && error.message.contains("monitor");
                 match silent.then(|| log::wrapper_line(&log)).flatten() {
@@ -121,9 +121,8 @@ impl Hypervisor {
                     None => error,
                 }
             })?;
-            growth.iter().for_each(|growth| grow(&domain, growth));
-            down.iter().try_for_each(|nic| take_carrier(&domain, *nic))?;
-            if is_held && !paused { domain.resume() } else { Ok(()) }
+            prepare(&domain, &beginning)?;
+            if is_held && !beginning.paused { domain.resume() } else { Ok(()) }
         };
         let StartTurn { lines, turn } = turn;
         let started = finished(WHAT, self.shared.start_deadline, lines.run(turn, start));
@@ -144,6 +143,12 @@ impl Hypervisor {
             }
         }
     }
+}
+
+/// Makes a guest that is held what it is to be before it runs.
+fn prepare(domain: &Domain, Beginning { growth, down, paused: _ }: &Beginning) -> Result<(), LibvirtError> {
+    growth.iter().for_each(|growth| grow(domain, growth));
+    down.iter().try_for_each(|nic| take_carrier(domain, *nic))
 }
 
 /// Has QEMU tell a guest that is held that a NIC has no carrier: libvirt, which knows nothing of it, has no word for that.

@@ -16,6 +16,14 @@ use super::{CniError, NetworkList};
 /// runtimes give as good as no limit.
 const ANY_BURST: u64 = u32::MAX as u64;
 
+/// Settles MAC addresses that are wishes, of `request` for its `networks`: what takes none is asked for none. Again is fine.
+pub(crate) fn settle_macs<'a>(request: &mut Attach, networks: impl IntoIterator<Item = &'a NetworkList>) {
+    for (ask, network) in request.networks.iter_mut().zip(networks).filter(|(ask, _)| ask.mac_is_wish) {
+        ask.mac = ask.mac.filter(|_| network.declares("mac"));
+        ask.mac_is_wish = false;
+    }
+}
+
 /// Arguments for the plugins of one network.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(crate) struct CapabilityArgs {

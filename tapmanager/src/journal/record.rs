@@ -10,7 +10,7 @@ use crate::net::Choices;
 
 /// Version of the files. Any change of meaning raises it.
 pub(crate) const FORMAT: u32 = 4;
-/// Of a record that says what only this form can: options of DHCP that a pod wants told, and MAC addresses that are wishes.
+/// Of a record that says what only this form can: options of DHCP that a pod wants told. MAC addresses that are wishes are settled before.
 pub(super) const VERSION: u32 = FORMAT;
 /// Of all others, so that a release that knows no more than these finds their pods.
 pub(super) const THIRD: u32 = 3;
@@ -82,9 +82,8 @@ impl Record {
         choices: Choices,
         attachments: Vec<Attachment>,
     ) -> Self {
-        let says_more = !request.dhcp.is_empty() || request.networks.iter().any(|ask| ask.mac_is_wish);
         Self {
-            version: if says_more { VERSION } else { THIRD },
+            version: if request.dhcp.is_empty() { THIRD } else { VERSION },
             boot: Some(boot),
             phase: PodPhase::Attaching,
             request,

@@ -25,6 +25,7 @@ use super::machine::{AfterFailure, NETNS_GONE, OnAttach, after_failure, on_attac
 use super::world::{Serving, World};
 use super::{Shared, View};
 use crate::blocking::operation;
+use crate::cni::settle_macs;
 use crate::journal::Record;
 use crate::span;
 pub(super) use recovery::{Inherited, RecoveryLimits};
@@ -161,8 +162,11 @@ impl<W: World> Actor<W> {
         }
     }
 
-    async fn attach(&mut self, request: Attach) -> Result<Arc<PodNet>, PodError> {
+    async fn attach(&mut self, mut request: Attach) -> Result<Arc<PodNet>, PodError> {
         let state = self.state.as_ref();
+        // As it was when the record was written, or the same request would differ from it.
+        let networks = state.iter().flat_map(|state| &state.record.attachments).map(|attachment| &attachment.network);
+        settle_macs(&mut request, networks);
         let standing = state.map(|state| (state.record.phase, &state.record.request));
         let trouble = state.and_then(|state| state.trouble.as_deref());
         match (on_attach(standing, trouble, &request), state.and_then(|state| state.net.as_ref())) {

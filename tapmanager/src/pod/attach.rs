@@ -20,7 +20,7 @@ use super::error::{Step, StepCause, StepError, log_left};
 use super::request;
 use super::world::{NetnsState, Network, Serving, World, WorldError};
 use crate::blocking::{aside, off_reactor};
-use crate::cni::Gate;
+use crate::cni::{Gate, settle_macs};
 use crate::journal::{Attachment, Journal, JournalError, Record};
 use crate::net::Choices;
 
@@ -52,6 +52,8 @@ impl<W: World> Operations<W> {
         let netns = self.names.path(&request.pod);
         let (networks, seen) = join(self.world.networks(request), self.world.look(&netns)).await;
         let networks = networks.at(Step::ReadConfiguration)?;
+        let mut request = request.clone();
+        settle_macs(&mut request, &networks);
         // From the intent on, the file is ours to remove. So it must not have been there before.
         if seen.at(Step::LookAtNetns)? != NetnsState::Absent {
             return Err(StepError { step: Step::CreateNetns, cause: StepCause::Taken });
@@ -60,7 +62,7 @@ impl<W: World> Operations<W> {
         let attachments = networks
             .into_iter()
             .zip(names)
-            .zip(request::asks(request))
+            .zip(request::asks(&request))
             .map(|((network, ifname), ask)| Attachment { network, ifname, ask, begun: None, result: None })
             .collect();
         let choices = Choices {
@@ -68,7 +70,7 @@ impl<W: World> Operations<W> {
             queues: request.queues.unwrap_or(1).min(self.settings.max_queues),
             anti_spoof: request.anti_spoof.unwrap_or(self.settings.anti_spoof),
         };
-        let record = Record::intent(request.clone(), self.boot.clone(), netns, choices, attachments);
+        let record = Record::intent(request, self.boot.clone(), netns, choices, attachments);
         match self.journal(&record, Journal::create).await {
             Err(error @ JournalError::Occupied { .. }) => Err(error).at(Step::WriteIntent),
             Err(error) => {

@@ -73,6 +73,8 @@ struct World {
     defined: BTreeSet<ContainerId>,
     /// Seeds that are there.
     seeds: BTreeSet<ContainerId>,
+    /// Machines to which all was done that a start does to one that it holds.
+    prepared: BTreeSet<ContainerId>,
     /// Machines that libvirt is still starting.
     coming_up: BTreeSet<ContainerId>,
     /// Consoles that are copied in this life.
@@ -314,7 +316,16 @@ impl Host for FakeHost {
     }
 
     async fn let_run(&self, container: &Container) -> Result<()> {
-        self.resume(container).await
+        let (id, waits) = (container.id, container.machine.hardware.described.start_paused);
+        self.libvirt(move |world| {
+            world.prepared.insert(id);
+            if !waits {
+                world.paused.remove(&id);
+                world.tell(id, None);
+            }
+            Ok(())
+        })
+        .await
     }
 
     async fn resume(&self, container: &Container) -> Result<()> {
@@ -688,6 +699,10 @@ impl Node {
 
     pub(super) fn has_seed(&self, id: ContainerId) -> bool {
         self.host.world().seeds.contains(&id)
+    }
+
+    pub(super) fn is_prepared(&self, id: ContainerId) -> bool {
+        self.host.world().prepared.contains(&id)
     }
 
     pub(super) fn is_followed(&self, id: ContainerId) -> bool {

@@ -149,8 +149,35 @@ async fn a_guest_that_its_pod_wants_to_wait_waits_also_after_the_starts_death() 
     let node = node.restart();
     node.pass(600).await;
     assert_eq!((node.is_paused(id), node.pause(id)), (Some(Pause::ByHand), Some(Pause::ByHand)));
+    assert!(node.is_prepared(id), "its NICs have a carrier when a person lets it go on");
     node.let_go(id).await.expect("a person lets it go on");
     node.pass(1).await;
     assert_eq!((node.state(id), node.is_paused(id), node.pause(id)), (ContainerState::Running, None, None));
     starting.abort();
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_guest_that_libvirt_has_yet_to_hold_when_it_is_found_does_not_run_unprepared() {
+    for waits in [false, true] {
+        let node = Node::new();
+        let wait = |container: &mut Container| container.machine.hardware.described.start_paused = waits;
+        let id = node.create_as(0, wait).await.expect("created");
+        node.faults(&[Fault::None, Fault::Late]);
+        let starting = node.starting(id);
+        node.pass(1).await;
+        node.set_domain(id, Domain::On);
+        node.coming_up(id, true);
+        let node = node.restart();
+        node.pass(10).await;
+        assert_eq!((node.state(id), node.is_prepared(id)), (ContainerState::Running, false));
+        let refused = node.let_go(id).await.expect_err("libvirt still starts it");
+        assert_eq!(refused.kind(), Kind::State, "{refused}");
+        node.coming_up(id, false);
+        node.pauses(id, Pause::ByHand);
+        node.pass(60).await;
+        assert!(node.is_prepared(id));
+        let held = waits.then_some(Pause::ByHand);
+        assert_eq!((node.is_paused(id), node.pause(id)), (held, held));
+        starting.abort();
+    }
 }

@@ -106,6 +106,21 @@ fn an_address_that_is_a_wish_is_offered_and_not_needed() {
 }
 
 #[test]
+fn a_wish_is_settled_by_what_its_network_takes() {
+    let mac = ask().mac;
+    let wish = NetworkAsk { mac_is_wish: true, mac, ..NetworkAsk::default() };
+    let said = NetworkAsk { mac, ..NetworkAsk::default() };
+    let mut request = request();
+    request.networks = vec![wish.clone(), wish, said.clone()];
+    let networks = [list(&["mac"]), list(&[]), list(&[])];
+    let settled = [said.clone(), NetworkAsk::default(), said];
+    for _ in 0..2 {
+        settle_macs(&mut request, &networks);
+        assert_eq!(request.networks, settled, "what is said is no wish");
+    }
+}
+
+#[test]
 fn a_network_that_cannot_do_what_is_asked_for_is_refused() {
     let all = ["portMappings", "bandwidth", "ips", "mac", "ipRanges", "deviceID", "aliases"];
     let args = CapabilityArgs {

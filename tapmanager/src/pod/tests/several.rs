@@ -161,3 +161,20 @@ async fn choices_are_the_pods_within_the_nodes_limit_or_the_nodes() {
     assert_eq!(records[&id("p1")].choices, Choices { data_path: DataPath::Macvtap, queues: 1, anti_spoof: true });
     assert_eq!(records[&id("p2")].choices, Choices { data_path: DataPath::Bridge, queues: 4, anti_spoof: false });
 }
+
+#[tokio::test]
+async fn an_address_that_is_a_wish_is_settled_on_record_and_the_same_request_is_the_same() {
+    let house = House::new();
+    let mut wishing = three("p1");
+    for ask in &mut wishing.networks {
+        (ask.mac, ask.mac_is_wish) = (Some("02:00:00:00:00:01".parse().expect("an address")), true);
+    }
+    let net = house.pods.attach(wishing.clone()).await.expect("attached");
+    let record = house.records().remove(&id("p1")).expect("on record");
+    assert!(record.version() < crate::journal::FORMAT, "an older release can read it");
+    assert_eq!(record.request, three("p1"), "none of the networks takes one");
+    assert!(record.attachments.iter().all(|attachment| attachment.ask.mac.is_none()));
+    assert_eq!(house.pods.attach(wishing.clone()).await.expect("again"), net);
+    wishing.networks[0].mac_is_wish = false;
+    house.pods.attach(wishing).await.expect_err("what is said is another request");
+}

@@ -32,10 +32,10 @@ impl<H: Host> Task<H> {
             Ok(seen) => {
                 let done = self.happens(Event::Seen(seen.map(|seen| seen.phase))).await;
                 let pause = seen.and_then(|seen| seen.pause);
-                let runs_now = self.let_run(pause).await;
+                let is_coming_up = seen.is_some_and(|seen| seen.coming_up);
+                let runs_now = self.let_run(pause, is_coming_up).await;
                 self.paused(pause.filter(|_| !runs_now));
                 if self.life.state() == ContainerState::Running {
-                    let is_coming_up = seen.is_some_and(|seen| seen.coming_up);
                     self.confine(is_coming_up).await;
                     self.remove_seed(is_coming_up);
                 }
@@ -48,24 +48,29 @@ impl<H: Host> Task<H> {
         }
     }
 
-    /// Lets a guest run that an earlier controld has started and held, since its root disk was to grow first. Whether it was held.
-    async fn let_run(&mut self, pause: Option<Pause>) -> bool {
+    /// Does what an earlier controld had yet to do to a guest that it has started and held, and lets it run unless its pod wants it to wait.
+    /// Whether it was held, and is not to be any more.
+    async fn let_run(&mut self, pause: Option<Pause>, is_coming_up: bool) -> bool {
         if !self.is_held || self.life.state() != ContainerState::Running {
             return false;
         }
-        // One that its pod wants to wait, waits; its disk grows at the next start.
-        if pause != Some(Pause::ByHand) || self.container.machine.hardware.described.start_paused {
+        // libvirt has yet to hold it.
+        if is_coming_up {
+            self.again.failed(Instant::now());
+            return false;
+        }
+        if pause != Some(Pause::ByHand) {
             self.is_held = false;
             return false;
         }
         match self.host.let_run(&self.container).await {
             Ok(()) => self.is_held = false,
             Err(error) => {
-                tracing::warn!(error = %Chain(&error), "guest of an earlier start does not run; trying again");
+                tracing::warn!(error = %Chain(&error), "guest of an earlier start is not ready to run; trying again");
                 self.again.failed(Instant::now());
             }
         }
-        true
+        !self.container.machine.hardware.described.start_paused
     }
 
     /// Holds a machine to its resources that a start of an earlier controld has left as libvirt starts it.
@@ -141,6 +146,15 @@ impl<H: Host> Task<H> {
     /// Lets the guest go on, whoever has paused it.
     pub(super) async fn resume(&mut self) -> Result<()> {
         self.runs_for("resumed")?;
+        // Not before all is done to it that an earlier controld had yet to do.
+        if self.is_held {
+            self.settle().await;
+        }
+        if self.is_held {
+            let what =
+                format!("container `{}` is still being started, so it cannot be resumed; try again", self.container.id);
+            return Err(Error::new(Kind::State, what));
+        }
         let resumed = self.host.resume(&self.container).await;
         self.settle().await;
         resumed
