@@ -1,9 +1,9 @@
 //! How many cases run at a time: as many as keep the processors busy.
 //!
-//! Some cases compute, as their guests are emulated; others mostly wait for leases and deadlines of protocols. So a few run at a time in
-//! any case, and one more each time that a processor was idle, up to a limit. An emulated guest costs more the longer it has to wait for
-//! a processor, since its clock ticks meanwhile: so not more of them than are needed. Fewer run than there are threads, since some
-//! threads only wait for the turn of their case in its [lane](crate::lanes).
+//! Some cases compute, as their guests are emulated; others mostly wait for leases and deadlines of protocols. So as many run at a time
+//! as there are processors, and one more each time that one of these was idle, up to a limit. An emulated guest costs more the longer
+//! it has to wait for a processor, since its clock ticks meanwhile: so not more of them than are needed. Fewer run than there are
+//! threads, since some threads only wait for the turn of their case in its [lane](crate::lanes).
 
 use std::fs;
 use std::num::NonZero;
@@ -50,7 +50,7 @@ impl Slots {
     /// As many as `args` say, and as said above if these say nothing; and in `args` threads for the cases that are `waiting`, besides.
     pub(crate) fn of(args: &mut Arguments, waiting: usize) -> Self {
         let processors = std::thread::available_parallelism().map_or(1, NonZero::get);
-        let (least, most) = args.test_threads.map_or((processors + 1, processors * MOST), |threads| (threads, threads));
+        let (least, most) = args.test_threads.map_or((processors, processors * MOST), |threads| (threads, threads));
         args.test_threads = Some(most + waiting);
         let running = Running { cases: 0, looked: Instant::now(), times: times() };
         Self { running: Mutex::new(running), changed: Condvar::new(), least, most }
