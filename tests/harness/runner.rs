@@ -20,8 +20,8 @@ use crate::config::Config;
 use crate::cost::{self, Ran};
 use crate::emulated::{self, Kind, OnDemand};
 use crate::installed;
-use crate::lanes::{Lane, Lanes};
 use crate::pace::{self, Deadline};
+use crate::queue::{Place, Queue};
 use crate::report::{Report, Row};
 use crate::silence::Silence;
 use crate::slots::Slots;
@@ -47,18 +47,18 @@ pub fn run(args: Vec<String>, cases: &'static [Case], reports: &Path) -> Conclus
     let report = Arc::new(Report::default());
     // Gone with the last trial at the latest.
     let nodes = Arc::new(OnDemand::of(cases, Arc::clone(&report)));
-    let waiting = cases.iter().filter(|case| Lane::of(case).is_some() || Kind::of(case.name).is_some()).count();
+    let waiting = cases.iter().filter(|case| Place::of(case).is_some() || Kind::of(case.name).is_some()).count();
     let slots = Arc::new(Slots::of(&mut args, waiting));
-    let lanes = Arc::new(Lanes::default());
+    let queue = Arc::new(Queue::default());
     let silence = Silence::watched();
     let trial = |case: &'static Case| {
         let (nodes, report) = (Arc::clone(&nodes), Arc::clone(&report));
-        let (slots, lanes, silence) = (Arc::clone(&slots), Arc::clone(&lanes), silence.clone());
+        let (slots, queue, silence) = (Arc::clone(&slots), Arc::clone(&queue), silence.clone());
         Trial::test(case.name, move || {
-            let lane = Lane::of(case);
-            let _turn = lane.map(|lane| lanes.turn(lane));
+            let place = Place::of(case);
+            let _turn = place.map(|place| queue.turn(place));
             let _room = Kind::of(case.name).and_then(|kind| nodes.enter(kind));
-            let _slot = if lane.is_some() { slots.take_at_once() } else { slots.take() };
+            let _slot = if place.is_some() { slots.take_at_once() } else { slots.take() };
             let _running = silence.run(case.name);
             let begun = Instant::now();
             let Ran { outcome, cost } = match Kind::of(case.name) {
@@ -72,7 +72,7 @@ pub fn run(args: Vec<String>, cases: &'static [Case], reports: &Path) -> Conclus
         })
     };
     let mut order: Vec<_> = cases.iter().collect();
-    order.sort_by_key(|case| (Lane::of(case).is_none(), !LONG.iter().any(|begin| case.name.starts_with(begin))));
+    order.sort_by_key(|case| (Place::of(case).is_none(), !LONG.iter().any(|begin| case.name.starts_with(begin))));
     let list = args.list;
     let conclusion = libtest_mimic::run(&args, order.into_iter().map(trial).collect());
     drop(nodes);

@@ -3,7 +3,7 @@
 //! Some cases compute, as their guests are emulated; others mostly wait for leases and deadlines of protocols. So as many run at a time
 //! as there are processors, and one more each time that one of these was idle, up to a limit. An emulated guest costs more the longer
 //! it has to wait for a processor, since its clock ticks meanwhile: so not more of them than are needed. Fewer run than there are
-//! threads, since some threads only wait for the turn of their case in its [lane](crate::lanes).
+//! threads, since some threads only wait for the turn of their case in the [queue](crate::queue).
 
 use std::fs;
 use std::num::NonZero;
@@ -13,9 +13,9 @@ use std::time::{Duration, Instant};
 use libtest_mimic::Arguments;
 
 /// Between two looks at the processors. A case that was started is seen at the next one.
-const LOOK: Duration = Duration::from_secs(1);
+const LOOK: Duration = Duration::from_secs(2);
 /// One more case runs if so much of all processors was idle.
-const ROOM: f64 = 0.2;
+const ROOM: f64 = 0.35;
 /// So many times as many cases as there are processors, at the most: each has a node of its own, in memory and on the disk.
 const MOST: usize = 5;
 

@@ -11,12 +11,13 @@ use serde_json::{Value, json};
 use tests::case::{Bed, Case};
 use tests::command::{Ended, TOOL_DEADLINE, command, finish, run};
 use tests::cri;
+use tests::kubelet_volumes::PodVolumes;
 use tests::loop_device::LoopDevice;
 use tests::node::{CRI_SOCKET, Node, SHUTDOWN, Vm};
 use tests::pace;
 use tests::wait::wait_for;
 
-use super::seeds::{LONG, QUICK_CPU, named_volume};
+use super::seeds::{LONG, QUICK_CPU, base64, named_volume};
 
 const DEADLINE: Duration = Duration::from_secs(1800);
 /// Half a minute alone, and ten times that on a machine that is busy with others.
@@ -29,6 +30,8 @@ const ROOT_BYTES: u64 = (4 << 30) + (8 << 20);
 
 pub(super) const CASES: &[Case] =
     &[Case { name: "vm::a_stock_cloud_image_takes_our_seed_and_lets_us_in", deadline: DEADLINE, run: ssh }];
+
+const SCRIPT: &str = "#!/bin/sh\n# kept as it is\ntouch /run/again\n";
 
 /// What a YAML parser may take for something else, on its way through ours.
 const NASTY: &str = r##"nasty:
@@ -173,8 +176,12 @@ struct Next {
 fn next_pod(bed: &Bed, node: &Node, container: &ContainerConfig, key: &Path, next: Next) -> Result<IpAddr> {
     let Next { seed, source, is_same, earlier } = next;
     let mut container = container.clone();
-    container.annotations.insert("VirtletCloudInitUserData".into(), "runcmd: [touch /run/again]".into());
     container.annotations.insert("VirtletCloudInitImageType".into(), seed.into());
+    if is_same {
+        container.annotations.insert("VirtletCloudInitUserData".into(), "runcmd: [touch /run/again]".into());
+    } else {
+        of_volumes(bed, &mut container)?;
+    }
     let vm = node.start_pod(node.pod("cloud")?, &container)?;
     ensure!(vm.ip != earlier, "the same address, {earlier}, says nothing");
     // The key of its host is the one that is known, unless there are new ones.
@@ -194,8 +201,40 @@ fn next_pod(bed: &Bed, node: &Node, container: &ContainerConfig, key: &Path, nex
     ensure!(said.contains(&format!(" inet {}/", vm.ip)) && !said.contains(&format!(" inet {earlier}/")), "{said}");
     // Nothing is done again for an instance that has been.
     ensure!(said.contains("/run/again") != is_same, "a command is run once for each instance: {said}");
+    if !is_same {
+        let words = "hostname; sudo base64 -w0 /var/lib/cloud/instance/user-data.txt; echo; sudo cat /etc/cloud/environment /etc/site/key; \
+                     cat /data/file";
+        let said = ask(words, TOOL_DEADLINE)?.stdout;
+        let as_told = ["renamed", &base64(SCRIPT), "COLOUR=\"deep blue\"", "of a ConfigMap", "of a directory"];
+        ensure!(said.lines().eq(as_told), "{said}");
+    }
     node.remove_vm(&vm, SHUTDOWN)?;
     Ok(vm.ip)
+}
+
+/// A script, configuration and a directory by the other kind of disk, and a name of the guest's own.
+fn of_volumes(bed: &Bed, container: &mut ContainerConfig) -> Result<()> {
+    let volumes = PodVolumes::new(&bed.dir, "cloud");
+    let data = volumes.mount("empty-dir", "data", "/data");
+    fs::create_dir_all(&data.host_path)?;
+    fs::write(Path::new(&data.host_path).join("file"), "of a directory\n")?;
+    container.mounts = vec![
+        volumes.fill("secret", "told", &[("user-data", SCRIPT)], "/run/virtlet/seed/told")?,
+        volumes.fill("configmap", "site", &[("key", "of a ConfigMap\n")], "/etc/site")?,
+        data,
+    ];
+    container.annotations.remove("VirtletCloudInitUserData");
+    let told = [
+        ("VirtletCloudInitUserDataSource", "volume/told"),
+        ("VirtletCloudInitUserDataSourceKey", "user-data"),
+        ("VirtletCloudInitMetaData", "local-hostname: renamed"),
+        ("virtlet.cloud/shared-fs", "virtiofs"),
+        ("virtlet.cloud/config-delivery", "seed"),
+        // It would come as one more part of user-data.
+        ("virtlet.cloud/guest-agent", "false"),
+    ];
+    container.annotations.extend(told.map(|(key, value)| (key.to_owned(), value.to_owned())));
+    Ok(())
 }
 
 /// What a line of a shell says in the guest, whose host key is trusted so far.

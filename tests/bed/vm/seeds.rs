@@ -470,31 +470,6 @@ fn cloud_init(bed: &Bed) -> Result<()> {
         &[("cat /run/cloud-init/cloud-id", "nocloud"), ("ls /run/of-the-user 2>/dev/null || echo once", "once")],
     )?;
 
-    // A script, by the other kind of disk.
-    let script = "#!/bin/sh\n# kept as it is\ntouch /run/of-the-script\n";
-    volumes.fill("secret", "told", &[("user-data", script), ("keys", &format!("{KEY} other\n"))], "")?;
-    volumes.fill("configmap", "site", &[("key", "changed")], "")?;
-    container.annotations.extend(annotations(&[
-        ("VirtletCloudInitImageType", "configdrive"),
-        ("VirtletCloudInitMetaData", "local-hostname: renamed"),
-    ]));
-    let vm = again(&node, &vm, &container, 1)?;
-    wait_cloud_init(bed, &vm)?;
-    prints(
-        bed,
-        &vm,
-        &[
-            ("cat /run/cloud-init/cloud-id", "configdrive"),
-            ("ls /run/of-the-script", "/run/of-the-script"),
-            ("base64 -w0 /var/lib/cloud/instance/user-data.txt", &base64(script)),
-            ("tail -n1 /home/debian/.ssh/authorized_keys", &format!("{KEY} other")),
-            ("hostname", "renamed"),
-            ("cat /etc/site/key", "changed"),
-            ("cat /etc/cloud/environment", environment),
-            ("cat /data/file /etc/one.conf; head -n 1 /dev/testpvc", "of a directoryof a fileof a block volume"),
-            ("ip -o -4 addr show eth0 | wc -l", "1"),
-        ],
-    )?;
     // Its kernel has a driver for the panic device. The line answers before the guest is gone.
     exec(bed, &vm, "(sleep 1; echo c >/proc/sysrq-trigger) >/dev/null 2>&1 &")?;
     node.wait_state(&vm, ContainerState::ContainerExited, CLOUD_DEADLINE)?;
@@ -539,7 +514,7 @@ fn firmware(bed: &Bed) -> Result<()> {
     node.remove_vm(&vm, SHUTDOWN)
 }
 
-fn base64(text: &str) -> String {
+pub(super) fn base64(text: &str) -> String {
     use base64::Engine as _;
     base64::engine::general_purpose::STANDARD.encode(text)
 }
