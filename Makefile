@@ -56,7 +56,7 @@ FUZZ_FLAGS := -Cpasses=sancov-module -Cllvm-args=-sanitizer-coverage-level=4 \
 TIME ?= 60
 TARGETS ?=
 
-.PHONY: help setup host room proto build notices deb tarball image release bed demo test units test-unit test-root test-net test-node test-sriov test-iommufd test-installed test-vm test-restart test-soak test-cri test-kubelet test-proxy test-image test-mapping test-objects test-seed soak fuzz lint lint-shipped bench
+.PHONY: help setup host room proto build notices deb tarball image release bed demo test units test-unit test-root test-net test-node test-sriov test-iommufd test-installed test-vm test-restart test-soak test-cri test-kubelet test-proxy test-image test-mapping test-objects test-seed test-release soak fuzz lint lint-shipped bench
 
 help: ## this list
 	@grep -E '^[a-z -]+:.*##' Makefile | sed 's/:.*##/\t/' | expand -t 16
@@ -137,7 +137,7 @@ test: PROFILE := dev
 # Unit tests mostly wait, for programs of others above all: what the bed lacks is built meanwhile, and where nothing is, the bed runs.
 # Of what tests draw at random they draw the same here each time; `make test-unit` and `make fuzz` draw anew.
 test: export PROPTEST_RNG_SEED := 1
-test: room host ## unit tests, then every tier of the bed
+test: room host ## unit tests, then every tier of the bed, but for what `make test-release` has
 	@mkdir -p target; tests/peers/build.sh cni clients >/dev/null; \
 	set -m; trap 'kill -- $$(jobs -p | sed s/^/-/) 2>/dev/null || :' EXIT; \
 	nice -n 19 tests/guests/build.sh >/dev/null 2>target/guests.log & guests=$$!; \
@@ -208,7 +208,10 @@ test-iommufd: GUESTS := tiny-vf node-new
 test-installed: GUESTS := tiny installed installed-13
 test-installed: PEERS := kubelet apiserver controllers
 test-net test-node test-sriov test-iommufd test-installed test-vm test-restart test-soak test-cri test-kubelet test-proxy test-image test-mapping test-objects test-seed: bed ## one tier of the bed; CASE=part of a name for less
-	@$(call bed,$(@:test-%=%)::$(CASE))
+	@$(call bed,--include-ignored $(@:test-%=%)::$(CASE))
+
+test-release: bed ## the cases that `make test` leaves out, as each takes minutes; before a release
+	@$(call bed,--ignored)
 
 soak: GUESTS := tiny
 soak: PEERS := cni

@@ -32,6 +32,15 @@ const HURRIED: [&str; 2] = ["cri::critest_", installed::TIER];
 /// How the names of cases begin that take minutes, whatever else runs, or of which few run at a time (`target/bed/report.json` has
 /// them). They come before the others, and so no run ends with such alone.
 const LONG: [&str; 5] = ["vm::a_stock_cloud_", "vm::cloud_init_", "cri::critest_in_guests", "kubelet::", "node::"];
+/// How the names of cases begin that a run leaves out unless it is asked for ignored ones: each computes for five to ten minutes, and shows
+/// by another distribution, another way of installation or another boot what one that stays shows too. They run before a release.
+const BEFORE_A_RELEASE: [&str; 5] = [
+    "installed::on_debian_13_",
+    "installed::kubeadm_",
+    "installed::a_daemonset_",
+    "installed::a_release_",
+    "vm::cloud_init_",
+];
 /// Lines of each daemon's log that are shown of a failed case.
 const TAIL: usize = 40;
 /// Stands before each daemon's log.
@@ -70,9 +79,10 @@ pub fn run(args: Vec<String>, cases: &'static [Case], reports: &Path) -> Conclus
             report.add(Row { case: case.name, failed: failed.as_deref().map(own_words), wall_s, cost });
             failed.map_or(Ok(()), |failed| Err(Failed::from(failed)))
         })
+        .with_ignored_flag(begins(case, &BEFORE_A_RELEASE))
     };
     let mut order: Vec<_> = cases.iter().collect();
-    order.sort_by_key(|case| (Place::of(case).is_none(), !LONG.iter().any(|begin| case.name.starts_with(begin))));
+    order.sort_by_key(|case| (Place::of(case).is_none(), Place::of(case), !begins(case, &LONG)));
     let list = args.list;
     let conclusion = libtest_mimic::run(&args, order.into_iter().map(trial).collect());
     drop(nodes);
@@ -83,9 +93,14 @@ pub fn run(args: Vec<String>, cases: &'static [Case], reports: &Path) -> Conclus
     conclusion
 }
 
+/// Whether the name of `case` begins in one of these ways.
+fn begins(case: &Case, ways: &[&str]) -> bool {
+    ways.iter().any(|begin| case.name.starts_with(begin))
+}
+
 /// What programs have that keep deadlines of their own, beside other cases.
 fn share(case: &Case) -> Share {
-    if HURRIED.iter().any(|begin| case.name.starts_with(begin)) { Share::Fourfold } else { Share::Even }
+    if begins(case, &HURRIED) { Share::Fourfold } else { Share::Even }
 }
 
 /// Of what is shown of a failed case, what is not a daemon's log; no more than its beginning and its end.
