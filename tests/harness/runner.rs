@@ -32,15 +32,17 @@ const HURRIED: [&str; 2] = ["cri::critest_", installed::TIER];
 /// How the names of cases begin that take minutes, whatever else runs, or of which few run at a time (`target/bed/report.json` has
 /// them). They come before the others, and so no run ends with such alone.
 const LONG: [&str; 5] = ["vm::a_stock_cloud_", "vm::cloud_init_", "cri::critest_in_guests", "kubelet::", "node::"];
-/// How the names of cases begin that a run leaves out unless it is asked for ignored ones: each computes for five to ten minutes, and shows
-/// by another distribution, another way of installation, another boot or another client what one that stays shows too. They run before a
-/// release.
-const BEFORE_A_RELEASE: [&str; 6] = [
+/// How the names of cases begin that a run leaves out unless it is asked for ignored ones: each computes for minutes, and shows by another
+/// distribution, kernel, way of installation, boot or client what one that stays shows too. They run before a release.
+const BEFORE_A_RELEASE: [&str; 9] = [
     "cri::critest_in_guests",
     "installed::on_debian_13_",
     "installed::kubeadm_",
     "installed::a_daemonset_",
     "installed::a_release_",
+    "iommufd::",
+    "kubelet::a_deployment_of_machines_",
+    "vm::a_stock_cloud_",
     "vm::cloud_init_",
 ];
 /// Lines of each daemon's log that are shown of a failed case.
