@@ -3,7 +3,8 @@
 //! One task keeps the connection ([`link`]). While there is none, [`Hypervisor::ready`] says why, and a call waits a moment for it
 //! before it fails ([`calls`]). After every new connection comes [`HvEvent::Resync`]: events of the time between are lost, so whoever
 //! has a machine looks at it. Calls run off the reactor, a few at a time; one that outlives its deadline is left to end by
-//! itself. [`machines`] is what is done to machines that are defined, [`start`] how one is started, and [`cgroup`] where one that
+//! itself. [`machines`] is what is done to machines that are defined, [`start`] how one is started, [`save`] how its memory is written
+//! to a file, and [`cgroup`] where one that
 //! libvirt started is put to count as its pod.
 
 pub mod accel;
@@ -24,6 +25,7 @@ pub mod pinning;
 mod policy;
 mod press;
 pub mod process;
+mod save;
 mod secrets;
 mod size;
 mod start;
@@ -229,7 +231,7 @@ impl Hypervisor {
 
     /// How many calls are under way on each lane.
     #[must_use]
-    pub fn running(&self) -> [(&'static str, u64); 4] {
+    pub fn running(&self) -> [(&'static str, u64); 5] {
         match &*self.shared.link.borrow() {
             Link::Up(lines) => lines.running(),
             Link::Down { .. } => link::LANES.map(|(_, name)| (name, 0)),

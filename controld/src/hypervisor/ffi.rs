@@ -4,6 +4,7 @@
 #![expect(unsafe_code, reason = "libvirt is a C library; nothing but this file and those below it calls it")]
 
 mod monitor;
+mod save;
 mod secret;
 
 use std::ffi::{CStr, CString, NulError, c_char, c_int, c_void};

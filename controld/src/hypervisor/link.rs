@@ -44,6 +44,7 @@ pub(super) struct Lines {
     starts: Line,
     presses: Line,
     ends: Line,
+    saves: Line,
     lost: Arc<Notify>,
     /// Who this libvirtd runs QEMU as. Another one may be configured otherwise.
     pub(super) qemu_user: OnceCell<QemuUser>,
@@ -60,11 +61,18 @@ pub(super) enum Lane {
     Presses,
     /// Ends: they wait for QEMU's process to go, whose end is the end of all other calls about it.
     Ends,
+    /// Memory that is written to files: minutes, of large machines.
+    Saves,
 }
 
 /// All lanes, with their names in the metrics.
-pub(super) const LANES: [(Lane, &str); 4] =
-    [(Lane::Quick, "quick"), (Lane::Starts, "starts"), (Lane::Presses, "presses"), (Lane::Ends, "ends")];
+pub(super) const LANES: [(Lane, &str); 5] = [
+    (Lane::Quick, "quick"),
+    (Lane::Starts, "starts"),
+    (Lane::Presses, "presses"),
+    (Lane::Ends, "ends"),
+    (Lane::Saves, "saves"),
+];
 
 /// The right to make one call.
 #[derive(Debug)]
@@ -119,7 +127,7 @@ impl Lines {
     }
 
     /// How many calls are under way on each lane.
-    pub(super) fn running(&self) -> [(&'static str, u64); 4] {
+    pub(super) fn running(&self) -> [(&'static str, u64); 5] {
         LANES.map(|(lane, name)| (name, CALLS.saturating_sub(self.line(lane).calls.available_permits()) as u64))
     }
 
@@ -134,6 +142,7 @@ impl Lines {
             Lane::Starts => &self.starts,
             Lane::Presses => &self.presses,
             Lane::Ends => &self.ends,
+            Lane::Saves => &self.saves,
         }
     }
 }
@@ -212,6 +221,7 @@ fn open(uri: &str, events: &broadcast::Sender<HvEvent>, lost: Arc<Notify>) -> Re
     let starts = Connection::open(uri)?;
     let presses = Connection::open(uri)?;
     let ends = Connection::open(uri)?;
+    let saves = Connection::open(uri)?;
     let endings = Mutex::new(meaning::Endings::default());
     let lifecycle = events.clone();
     quick.on_lifecycle(Box::new(move |event| {
@@ -224,13 +234,14 @@ fn open(uri: &str, events: &broadcast::Sender<HvEvent>, lost: Arc<Notify>) -> Re
     }))?;
     let reboots = events.clone();
     quick.on_reboot(Box::new(move |event| drop(reboots.send(HvEvent::Reboot { id: event.id }))))?;
-    for connection in [&quick, &starts, &presses, &ends] {
+    for connection in [&quick, &starts, &presses, &ends, &saves] {
         let lost = lost.clone();
         connection.on_close(Box::new(move || lost.notify_one()))?;
     }
     let line = |connection| Line { connection, calls: Arc::new(Semaphore::new(CALLS)) };
-    let (quick, starts, presses, ends) = (line(quick), line(starts), line(presses), line(ends));
-    Ok(Lines { quick, starts, presses, ends, lost, qemu_user: OnceCell::new() })
+    let (quick, starts, presses) = (line(quick), line(starts), line(presses));
+    let (ends, saves) = (line(ends), line(saves));
+    Ok(Lines { quick, starts, presses, ends, saves, lost, qemu_user: OnceCell::new() })
 }
 
 fn own_error(message: String) -> LibvirtError {

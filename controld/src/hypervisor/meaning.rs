@@ -169,12 +169,36 @@ pub(super) fn disks_of(domain: &str) -> Vec<PathBuf> {
     }
 }
 
+/// libvirt's names of a domain's disks: `<disk><target dev='...'/></disk>`.
+pub(super) fn targets_of(domain: &str) -> Vec<String> {
+    let mut reader = Reader::from_str(domain);
+    let mut path: Vec<String> = Vec::new();
+    let mut targets = Vec::new();
+    loop {
+        match reader.read_event() {
+            Ok(Event::Start(start)) => {
+                targets.extend(of_disk(&path, &start, "target", "dev"));
+                path.push(start.name().as_ref().to_owned());
+            }
+            Ok(Event::Empty(start)) => targets.extend(of_disk(&path, &start, "target", "dev")),
+            Ok(Event::End(_)) => drop(path.pop()),
+            Ok(Event::Eof) | Err(_) => return targets,
+            Ok(_) => {}
+        }
+    }
+}
+
 /// The file that a `<source>` right in a `<disk>` names.
 fn source_of(path: &[String], element: &BytesStart<'_>) -> Option<PathBuf> {
+    of_disk(path, element, "source", "file").map(PathBuf::from)
+}
+
+/// An attribute of an element right in a `<disk>`.
+fn of_disk(path: &[String], element: &BytesStart<'_>, name: &str, attribute: &str) -> Option<String> {
     let in_disk = path.last().is_some_and(|parent| parent == "disk");
-    let file =
-        (in_disk && element.name().as_ref() == "source").then(|| element.try_get_attribute("file").ok()?)??;
-    Some(PathBuf::from(quick_xml::escape::unescape(&file.value).ok()?.as_ref()))
+    let value =
+        (in_disk && element.name().as_ref() == name).then(|| element.try_get_attribute(attribute).ok()?)??;
+    Some(quick_xml::escape::unescape(&value.value).ok()?.into_owned())
 }
 
 /// What our metadata element says.
@@ -334,6 +358,9 @@ mod tests {
                    </disk><serial><source file='/log'/></serial></devices></domain>";
         assert_eq!(disks_of(xml), [PathBuf::from("/v/a&b/root.qcow2"), PathBuf::from("/run/seed.iso")]);
         assert!(disks_of("junk").is_empty());
+        let xml = "<domain><devices><disk><source><target dev='no'/></source><target dev='vda' bus='virtio'/></disk><disk>\
+                   <target dev='sdb'/></disk><interface><target dev='tap0'/></interface></devices></domain>";
+        assert_eq!(targets_of(xml), ["vda", "sdb"]);
     }
 
     #[test]
