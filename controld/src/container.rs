@@ -6,6 +6,7 @@
 mod actor;
 mod actors;
 mod admission;
+mod checkpoint;
 pub mod explain;
 mod host;
 mod machine;
@@ -260,6 +261,7 @@ impl Containers {
                 process: None,
                 pod_oom_kills: 0,
                 exit: None,
+                checkpoint: None,
                 pause: None,
             };
             Ok(self.uses.store.put_container(container).await?)

@@ -99,6 +99,10 @@ pub struct Container {
     pub pod_oom_kills: u64,
     /// How it ended, once it has.
     pub exit: Option<Exit>,
+    /// The directory that its machine is being written to. Noted before the guest is paused for that: whoever finds it lets the guest go on,
+    /// and removes what is there. A release that does not know it shows such a guest as paused, and a person lets it go on.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub checkpoint: Option<PathBuf>,
     /// Why its running machine is paused, if it is. Not on disk: libvirt knows.
     #[serde(skip)]
     pub pause: Option<Pause>,

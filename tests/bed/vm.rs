@@ -2,6 +2,7 @@
 
 mod annotations;
 mod api_sources;
+mod checkpoint;
 mod claims;
 mod cloud;
 mod console;
@@ -40,6 +41,7 @@ const TABLES: &[&[Case]] = &[
     handlers::CASES,
     host_devices::CASES,
     image_volumes::CASES,
+    checkpoint::CASES,
     claims::CASES,
     cloud::CASES,
     console::CASES,

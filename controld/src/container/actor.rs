@@ -1,6 +1,6 @@
 //! One task per container: it alone moves the machine, and it hears what libvirt says of it.
 //!
-//! [`super::machine`] decides, this acts. A start runs beside the task, and so do a change of resources and the waits of a stop: it
+//! [`super::machine`] decides, this acts. A start runs beside the task, and so do a change of resources, a checkpoint and the waits of a stop: it
 //! goes on when libvirt tells the end, and further stops may shorten it. All other work is done one after the other, each call under a deadline.
 //! What could not be done is tried again by the task's own clock, and after every new connection to libvirt. Callers may go
 //! away at any time, the work goes on.
@@ -9,11 +9,13 @@ mod heard;
 mod task;
 
 use std::panic::AssertUnwindSafe;
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
 use futures_util::FutureExt as _;
 use tokio::sync::{mpsc, oneshot};
+use tokio_util::sync::CancellationToken;
 use tracing::Instrument as _;
 use vmspec::Resources;
 use vmspec::error::{Error, Kind, Result};
@@ -51,6 +53,7 @@ enum Command {
     Update(Box<Resources>, Reply),
     Pause(Reply),
     Resume(Reply),
+    Checkpoint { dir: PathBuf, unwanted: CancellationToken, reply: Reply },
 }
 
 impl Actor {
@@ -128,6 +131,14 @@ impl Actor {
     /// See [`super::Containers::resume`].
     pub(super) async fn resume(&self) -> Result<()> {
         self.ask(Command::Resume).await
+    }
+
+    /// Writes the machine to a directory, and has it run on; see [`super::Containers::checkpoint`].
+    ///
+    /// # Errors
+    /// When it does not run, something else is done to it, or a step fails: then it runs on, and the directory is empty, or both are tried again.
+    pub(super) async fn checkpoint(&self, dir: PathBuf, unwanted: CancellationToken) -> Result<()> {
+        self.ask(|reply| Command::Checkpoint { dir, unwanted, reply }).await
     }
 
     /// Tells the task what libvirt said. Does not wait.

@@ -3,7 +3,7 @@
 use std::future::Future;
 use std::io;
 use std::os::unix::fs::MetadataExt as _;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -17,6 +17,7 @@ use vmspec::error::{Error, Kind, Result};
 use vmspec::plan::{FileFormat, MachinePlan, VolumeDisk};
 use vmspec::{Applied, ContainerId, Resources};
 
+use super::checkpoint;
 use super::machine::Room;
 use super::parts::{self, Part};
 use super::start;
@@ -65,6 +66,17 @@ pub(super) trait Host: Clone + Send + Sync + 'static {
 
     /// Lets the machine go on, whoever has paused it; fine if nobody has.
     fn resume(&self, container: &Container) -> impl Future<Output = Result<()>> + Send;
+
+    /// Writes the machine to a directory, until `unwanted` gives it up. After an error it may be paused still, and the directory not empty.
+    fn checkpoint(
+        &self,
+        container: &Container,
+        dir: &Path,
+        unwanted: &CancellationToken,
+    ) -> impl Future<Output = Result<()>> + Send;
+
+    /// Lets a machine go on that is paused for a checkpoint, and removes what is there of one that is not whole; fine if there is nothing.
+    fn end_checkpoint(&self, container: &Container, dir: &Path) -> impl Future<Output = Result<()>> + Send;
 
     /// The file system that the machine writes to.
     fn room(&self, container: &Container) -> impl Future<Output = io::Result<Room>> + Send;
@@ -171,6 +183,14 @@ impl Host for Arc<Uses> {
 
     async fn resume(&self, container: &Container) -> Result<()> {
         self.hypervisor.resume(container.machine.id.uuid()).await
+    }
+
+    async fn checkpoint(&self, container: &Container, dir: &Path, unwanted: &CancellationToken) -> Result<()> {
+        checkpoint::write(self, container, dir, unwanted).await
+    }
+
+    async fn end_checkpoint(&self, container: &Container, dir: &Path) -> Result<()> {
+        checkpoint::end(self, container, dir).await
     }
 
     async fn room(&self, container: &Container) -> io::Result<Room> {

@@ -1,5 +1,6 @@
 //! Tasks of containers on a node that is not there, with what goes wrong on a real one.
 
+mod checkpoint;
 pub(super) mod fake;
 mod kubelet;
 mod model;
@@ -60,6 +61,7 @@ pub(crate) fn container(name: &str, attempt: u32) -> Container {
         process: None,
         pod_oom_kills: 0,
         exit: None,
+        checkpoint: None,
         pause: None,
     }
 }

@@ -3,12 +3,15 @@
 use std::time::Duration;
 
 use common::Chain;
+use proto::tap::PodId;
+use tokio_util::sync::CancellationToken;
 use tracing::Span;
 use vmspec::ContainerId;
 use vmspec::MachineId;
 use vmspec::error::{Error, Kind, Result};
 
 use super::Containers;
+use super::checkpoint;
 use super::host::Host as _;
 use crate::guest::agents::{Facts, FileSystem, List, User};
 use crate::guest::screen::Screen;
@@ -74,6 +77,24 @@ impl Containers {
     /// When the container does not run or is paused, or QEMU's agent does not answer.
     pub async fn file_systems(&self, id: ContainerId) -> Result<List<FileSystem>> {
         self.uses.agents.file_systems(self.awake(id, "asked")?).await
+    }
+
+    /// Writes the machine of a pod to a directory that is there and empty, as it is at one instant, until `unwanted` gives it up. It is paused
+    /// for a part of that, and runs on whatever comes of it. `asked` are the pod's containers that are meant, all that run if there are none.
+    ///
+    /// # Errors
+    /// When the machine does not run or cannot be written, before anything of it stops; when the directory is none for it, or a step fails.
+    /// Then the directory is empty again, at once or once it can be.
+    pub async fn checkpoint(
+        &self,
+        sandbox: &PodId,
+        asked: &[ContainerId],
+        path: &str,
+        unwanted: CancellationToken,
+    ) -> Result<()> {
+        let container = checkpoint::which(&self.uses.store.containers_of(sandbox), asked)?;
+        let dir = checkpoint::judge(&self.uses, &container, path).await?;
+        self.actors.get(container.id)?.checkpoint(dir, unwanted).await
     }
 
     /// The screen of a container's machine.

@@ -245,11 +245,6 @@ async fn a_pod_is_made_of_what_is_known_of_a_newer_clients_request() {
 async fn what_is_not_there_yet_is_said_to_be_unimplemented_and_the_client_goes_on() {
     let node = Node::new().await;
     let mut client = node.runtime();
-    let checkpoint = CheckpointPodRequest {
-        pod_sandbox_id: "vm01".into(),
-        output_path: "/var/lib/kubelet/checkpoints/x.tar".into(),
-        ..Default::default()
-    };
     let restore = RestorePodRequest {
         checkpoint_path: "/var/lib/kubelet/checkpoints/x.tar".into(),
         config: Some(PodSandboxConfig::default()),
@@ -257,14 +252,29 @@ async fn what_is_not_there_yet_is_said_to_be_unimplemented_and_the_client_goes_o
     };
     let of_container = CheckpointContainerRequest { container_id: "vm01".into(), ..Default::default() };
     for (refused, why) in [
-        (client.checkpoint_pod(checkpoint).await.map(drop), "pods are not checkpointed"),
-        (client.restore_pod(restore).await.map(drop), "so none is restored"),
+        (client.restore_pod(restore).await.map(drop), "makes no pod of one"),
         (client.checkpoint_container(of_container).await.map(drop), "a virtual machine is not checkpointed"),
     ] {
         let refused = refused.expect_err("not there");
         assert!(refused.code() == Code::Unimplemented && refused.message().contains(why), "{refused}");
     }
     client.version(VersionRequest::default()).await.expect("answered");
+}
+
+#[tokio::test]
+async fn a_checkpoint_of_no_pod_or_with_options_is_refused() {
+    let node = Node::new().await;
+    let checkpoint = CheckpointPodRequest {
+        pod_sandbox_id: "vm01".into(),
+        output_path: "/var/lib/kubelet/checkpoints/x".into(),
+        ..Default::default()
+    };
+    let refused = node.runtime().checkpoint_pod(checkpoint.clone()).await.expect_err("no pod");
+    assert_eq!(refused.code(), Code::NotFound, "{refused}");
+    let options = [("tcp-established".to_owned(), String::new())].into();
+    let refused =
+        node.runtime().checkpoint_pod(CheckpointPodRequest { options, ..checkpoint }).await.expect_err("options");
+    assert!(refused.code() == Code::InvalidArgument && refused.message().contains("tcp-established"), "{refused}");
 }
 
 /// With a time kubelet (1.37, gate `EventedPLEG`) takes the containers' statuses from here, and forgets which are of this sandbox: it starts

@@ -1,8 +1,9 @@
 //! The task of one container: hears commands, libvirt and clocks, asks [`crate::container::machine`], and performs.
 //!
-//! [`perform`] does what was decided; [`change`] changes resources; [`settle`] finds out how things stand, and tries again what failed.
+//! [`perform`] does what was decided; [`change`] changes resources; [`checkpoint`] has the machine written down; [`settle`] finds out how things stand, and tries again what failed.
 
 mod change;
+mod checkpoint;
 mod perform;
 mod settle;
 
@@ -21,6 +22,7 @@ use tracing::Instrument as _;
 use vmspec::error::{Error, Kind, Result};
 
 use self::change::Change;
+use self::checkpoint::Checkpoint;
 use super::heard::{Heard, News};
 use super::{Asked, Command, Reply};
 use crate::container::host::Host;
@@ -38,6 +40,7 @@ pub(super) struct Task<H: Host> {
     starting: Option<Starting<H::Console>>,
     stopping: Option<(Stopping, Vec<Reply>)>,
     change: Option<Change>,
+    checkpoint: Option<Checkpoint>,
     /// Whether the record shows what the database could not be told yet.
     unwritten: bool,
     /// A start of an earlier controld may have ended before it let the guest run.
@@ -74,6 +77,7 @@ impl<H: Host> Task<H> {
             starting: None,
             stopping: None,
             change: None,
+            checkpoint: None,
             unwritten: false,
             is_held,
             seed_left,
@@ -94,6 +98,7 @@ impl<H: Host> Task<H> {
         loop {
             let wake = self.next_wake();
             let (starts, changes) = (self.starting.is_some(), self.change.is_some());
+            let writes = self.checkpoint.is_some();
             tokio::select! {
                 command = commands.recv() => match command {
                     Some((command, place)) => if trace::within(place, self.obey(command)).await.is_break() {
@@ -109,6 +114,7 @@ impl<H: Host> Task<H> {
                 },
                 started = outcome(self.starting.as_mut().map(|starting| &mut starting.task)), if starts => self.started(started).await,
                 changed = outcome(self.change.as_mut().map(|change| &mut change.task)), if changes => self.changed(changed).await,
+                written = outcome(self.checkpoint.as_mut().map(|checkpoint| &mut checkpoint.task)), if writes => self.written(written).await,
                 // An end that is told amid a start is of the machine that is being started: its turn is after that.
                 news = self.heard.next(), if !starts => self.take(news).await,
                 () = tokio::time::sleep_until(wake.unwrap_or_else(Instant::now)), if wake.is_some() => self.on_time().await,
@@ -128,6 +134,7 @@ impl<H: Host> Task<H> {
             Command::Update(resources, reply) => self.update(&resources, reply),
             Command::Pause(reply) => drop(reply.send(self.pause().await)),
             Command::Resume(reply) => drop(reply.send(self.resume().await)),
+            Command::Checkpoint { dir, unwanted, reply } => self.checkpoint(dir, unwanted, reply).await,
             Command::Remove(reply) => {
                 let removed = self.remove().await;
                 let gone = removed.is_ok();
@@ -208,6 +215,8 @@ impl<H: Host> Task<H> {
                 }
             }
             Act::PowerOff(grace) => {
+                // A guest that is paused does not shut down.
+                self.give_up_checkpoint(grace).await;
                 let (now, interval) = (Instant::now(), self.host.press_interval());
                 let (stopping, waiting) =
                     self.stopping.get_or_insert_with(|| (Stopping::begin(now, grace, interval), Vec::new()));

@@ -1,6 +1,7 @@
 //! A node with one pod: libvirt, database and controld's tasks, of which each may fail, hang or be killed.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Duration;
 
@@ -93,6 +94,10 @@ struct World {
     no_turns: watch::Sender<bool>,
     /// Whether resizes hang.
     no_resizes: watch::Sender<bool>,
+    /// Whether checkpoints hang.
+    no_checkpoints: watch::Sender<bool>,
+    /// Directories with a checkpoint that is not whole.
+    halves: BTreeSet<PathBuf>,
     /// The sandbox is there and has its network.
     sandbox_ready: bool,
     /// What must never be, and was.
@@ -407,6 +412,46 @@ impl Host for FakeHost {
         (applied, if is_small { Err(Error::new(Kind::State, "no machine is so small")) } else { Ok(()) })
     }
 
+    async fn checkpoint(&self, container: &Container, dir: &Path, unwanted: &CancellationToken) -> Result<()> {
+        let (id, dir) = (container.id, dir.to_owned());
+        let mut hang = self.world().no_checkpoints.subscribe();
+        let half = dir.clone();
+        self.libvirt(move |world| {
+            if world.disk.get(&id).is_none_or(|noted| noted.checkpoint.as_ref() != Some(&half)) {
+                world.wrong.push(format!("{id} is paused for a checkpoint that is not on record"));
+            }
+            world.halves.insert(half);
+            world.paused.insert(id, Pause::ByHand);
+            let id = world.machine(id);
+            world.actors.hear(&HvEvent::Paused { id });
+            Ok(())
+        })
+        .await?;
+        if unwanted.run_until_cancelled(hang.wait_for(|hang| !hang)).await.is_none() {
+            return Err(Error::new(Kind::State, "given up"));
+        }
+        self.alive().await;
+        self.libvirt(move |world| {
+            world.paused.remove(&id);
+            world.tell(id, None);
+            world.halves.remove(&dir);
+            Ok(())
+        })
+        .await
+    }
+
+    async fn end_checkpoint(&self, container: &Container, dir: &Path) -> Result<()> {
+        let (id, dir) = (container.id, dir.to_owned());
+        self.libvirt(move |world| {
+            if world.paused.remove(&id).is_some() {
+                world.tell(id, None);
+            }
+            world.halves.remove(&dir);
+            Ok(())
+        })
+        .await
+    }
+
     fn process(&self, _container: &Container) -> Option<ProcessId> {
         None
     }
@@ -594,6 +639,10 @@ impl Node {
         self.host.world().no_resizes.send_replace(none);
     }
 
+    pub(super) fn no_checkpoints(&self, none: bool) {
+        self.host.world().no_checkpoints.send_replace(none);
+    }
+
     /// Every machine that is on ends like this.
     pub(super) fn all_end(&self, ending: Ending) {
         let mut world = self.host.world();
@@ -717,6 +766,16 @@ impl Node {
         self.host.world().sandbox_ready
     }
 
+    /// The checkpoint that is on record, on disk.
+    pub(super) fn checkpoint_noted(&self, id: ContainerId) -> Option<PathBuf> {
+        self.host.world().disk.get(&id).and_then(|container| container.checkpoint.clone())
+    }
+
+    /// How many directories have a checkpoint that is not whole.
+    pub(super) fn halves(&self) -> usize {
+        self.host.world().halves.len()
+    }
+
     pub(super) fn wrong(&self) -> Vec<String> {
         self.host.world().wrong.clone()
     }
@@ -783,6 +842,12 @@ impl Node {
     /// What `virtletctl resume` asks for.
     pub(super) async fn let_go(&self, id: ContainerId) -> Result<()> {
         self.actors().get(id)?.resume().await
+    }
+
+    /// What CheckpointPod asks for, beside the test.
+    pub(super) fn checkpointing(&self, id: ContainerId, unwanted: &CancellationToken) -> JoinHandle<Result<()>> {
+        let (node, unwanted) = (self.clone(), unwanted.clone());
+        tokio::spawn(async move { node.actors().get(id)?.checkpoint("/checkpoint".into(), unwanted).await })
     }
 
     pub(super) async fn remove(&self, id: ContainerId) -> Result<()> {

@@ -97,6 +97,7 @@ pub(crate) fn container() -> Container {
         process: None,
         pod_oom_kills: 0,
         exit: Some(Exit { code: 137, reason: ExitReason::Error, message: "late".into(), finished_at: 3 }),
+        checkpoint: None,
         pause: None,
     }
 }

@@ -34,7 +34,7 @@ impl<H: Host> Task<H> {
             let what = format!("the resources of container `{id}` are being changed; try again");
             Some(Error::new(Kind::Unavailable, what))
         } else {
-            None
+            self.is_not_written("given other resources").err()
         };
         if let Some(error) = refusal {
             // A caller that is gone does not want its answer.

@@ -80,6 +80,7 @@ impl<H: Host> Task<H> {
     async fn end(&mut self, end: End) {
         // It would make the cgroup again that is about to go.
         self.end_change().await;
+        self.drop_checkpoint().await;
         let (was_seen, was_up) = (end.was_seen(), end.was_up());
         let seen = Circumstances {
             stopping: self.stopping.is_some(),
@@ -147,6 +148,13 @@ impl<H: Host> Task<H> {
         let act = self.life.on(Event::Remove);
         if matches!(act, Act::Refuse(..)) {
             return self.perform(act).await;
+        }
+        self.drop_checkpoint().await;
+        if let Some(dir) = self.container.checkpoint.take() {
+            // There is nobody to try it again.
+            if let Err(error) = self.host.end_checkpoint(&self.container, &dir).await {
+                tracing::warn!(dir = %dir.display(), error = %Chain(&error), "files of a checkpoint that broke off are left behind");
+            }
         }
         let removed = async {
             self.host.clear(&self.container).await?;

@@ -19,6 +19,7 @@ impl<H: Host> Task<H> {
         self.again.begin();
         let recorded = if self.unwritten { self.record().await } else { Ok(()) };
         let compared = self.compare().await;
+        self.end_checkpoint().await;
         if let Err(error) = recorded.and(compared) {
             tracing::warn!(error = %Chain(&error), "the container is not settled; trying again");
         }
@@ -34,7 +35,9 @@ impl<H: Host> Task<H> {
                 let pause = seen.and_then(|seen| seen.pause);
                 let is_coming_up = seen.is_some_and(|seen| seen.coming_up);
                 let runs_now = self.let_run(pause, is_coming_up).await;
-                self.paused(pause.filter(|_| !runs_now));
+                // For its checkpoint, that is our affair alone.
+                let is_written = pause == Some(Pause::ByHand) && self.container.checkpoint.is_some();
+                self.paused(pause.filter(|_| !runs_now && !is_written));
                 if self.life.state() == ContainerState::Running {
                     self.confine(is_coming_up).await;
                     self.remove_seed(is_coming_up);
@@ -130,6 +133,7 @@ impl<H: Host> Task<H> {
     /// Pauses the guest, until somebody lets it go on.
     pub(super) async fn pause(&mut self) -> Result<()> {
         self.runs_for("paused")?;
+        self.is_not_written("paused")?;
         if self.container.pause == Some(Pause::DiskFull) {
             let what = format!("container `{}` is paused already: {}", self.container.id, Pause::DiskFull.message());
             return Err(Error::new(Kind::State, what));
@@ -146,6 +150,7 @@ impl<H: Host> Task<H> {
     /// Lets the guest go on, whoever has paused it.
     pub(super) async fn resume(&mut self) -> Result<()> {
         self.runs_for("resumed")?;
+        self.is_not_written("resumed")?;
         // Not before all is done to it that an earlier controld had yet to do.
         if self.is_held {
             self.settle().await;
@@ -160,7 +165,7 @@ impl<H: Host> Task<H> {
         resumed
     }
 
-    fn runs_for(&self, what: &str) -> Result<()> {
+    pub(super) fn runs_for(&self, what: &str) -> Result<()> {
         if self.life.state() == ContainerState::Running {
             return Ok(());
         }

@@ -1,0 +1,115 @@
+//! Content of a file, copied without its holes, and its digest. Both end early if they are not wanted any more.
+
+use std::fs::File;
+use std::io::{self, Read as _, Seek as _};
+use std::os::unix::fs::FileExt as _;
+
+use rustix::fs::{SeekFrom, ioctl_ficlone, seek};
+use rustix::io::Errno;
+use sha2::{Digest as _, Sha256};
+use tokio_util::sync::CancellationToken;
+
+/// Bytes that are read at once.
+const CHUNK: usize = 1 << 20;
+
+/// Copies a file to an empty one, which shares its blocks where the file system can. The source's position moves.
+pub(super) fn content(from: &File, to: &File, unwanted: &CancellationToken) -> io::Result<()> {
+    // Of another file system, or one that shares nothing.
+    if ioctl_ficlone(to, from).is_ok() {
+        return Ok(());
+    }
+    let len = from.metadata()?.len();
+    to.set_len(len)?;
+    let mut buffer = vec![0; CHUNK];
+    let mut at = 0;
+    while let Some((begin, end)) = data(from, at, len)? {
+        at = begin;
+        while at < end {
+            wanted_still(unwanted)?;
+            let most = usize::try_from(end - at).unwrap_or(CHUNK).min(CHUNK);
+            let read = from.read_at(buffer.get_mut(..most).unwrap_or_default(), at)?;
+            if read == 0 {
+                return Err(io::ErrorKind::UnexpectedEof.into());
+            }
+            to.write_all_at(buffer.get(..read).unwrap_or_default(), at)?;
+            at += read as u64;
+        }
+    }
+    Ok(())
+}
+
+/// The next bytes from `at` on that are no hole: first and last, `None` if there are none.
+fn data(file: &File, at: u64, len: u64) -> io::Result<Option<(u64, u64)>> {
+    if at >= len {
+        return Ok(None);
+    }
+    match seek(file, SeekFrom::Data(at)) {
+        Ok(begin) if begin < len => Ok(Some((begin, seek(file, SeekFrom::Hole(begin))?.min(len)))),
+        // It has grown, which it is not to.
+        Ok(_) | Err(Errno::NXIO) => Ok(None),
+        // A file system that knows no holes.
+        Err(Errno::INVAL) => Ok(Some((at, len))),
+        Err(cause) => Err(cause.into()),
+    }
+}
+
+/// Length, and SHA-256 in lower case, of all of a file.
+pub(super) fn digest(mut file: &File, unwanted: &CancellationToken) -> io::Result<(u64, String)> {
+    file.rewind()?;
+    let (mut sum, mut len, mut buffer) = (Sha256::new(), 0, vec![0; CHUNK]);
+    loop {
+        wanted_still(unwanted)?;
+        let read = file.read(&mut buffer)?;
+        if read == 0 {
+            return Ok((len, sum.finalize().iter().map(|byte| format!("{byte:02x}")).collect()));
+        }
+        sum.update(buffer.get(..read).unwrap_or_default());
+        len += read as u64;
+    }
+}
+
+fn wanted_still(unwanted: &CancellationToken) -> io::Result<()> {
+    if unwanted.is_cancelled() { Err(io::Error::other("the checkpoint was given up")) } else { Ok(()) }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::fs::MetadataExt as _;
+
+    use super::*;
+
+    fn file() -> File {
+        tempfile::tempfile().expect("a file")
+    }
+
+    #[test]
+    fn a_copy_is_the_same_and_has_the_holes() {
+        let (from, to, wanted) = (file(), file(), CancellationToken::new());
+        from.set_len(64 << 20).expect("grown");
+        from.write_all_at(b"begin", 3).expect("written");
+        from.write_all_at(&[7; 3 * CHUNK / 2], 32 << 20).expect("written");
+        content(&from, &to, &wanted).expect("copied");
+        let of = |file: &File| digest(file, &wanted).expect("read");
+        assert_eq!(of(&from), of(&to));
+        assert_eq!(of(&to).0, 64 << 20);
+        assert!(to.metadata().expect("there").blocks() * 512 < 16 << 20, "it has no holes");
+    }
+
+    #[test]
+    fn a_digest_is_that_of_other_tools() {
+        let file = file();
+        let empty = "e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855";
+        assert_eq!(digest(&file, &CancellationToken::new()).expect("read"), (0, empty.to_owned()));
+        file.write_all_at(b"abc", 0).expect("written");
+        let abc = "ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad";
+        assert_eq!(digest(&file, &CancellationToken::new()).expect("read"), (3, abc.to_owned()));
+    }
+
+    #[test]
+    fn what_is_not_wanted_ends() {
+        let (from, unwanted) = (file(), CancellationToken::new());
+        from.write_all_at(b"abc", 0).expect("written");
+        unwanted.cancel();
+        digest(&from, &unwanted).expect_err("given up");
+    }
+}

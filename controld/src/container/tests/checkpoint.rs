@@ -1,0 +1,125 @@
+//! Machines that are written down while they run.
+
+use std::path::PathBuf;
+
+use proto::pause::Pause;
+use tokio_util::sync::CancellationToken;
+use vmspec::error::Kind;
+use vmspec::{ContainerId, Resources};
+
+use super::GRACE;
+use super::fake::{Domain, Fault, Node};
+use crate::hypervisor::Ending;
+use crate::model::ContainerState;
+
+async fn running() -> (Node, ContainerId, CancellationToken) {
+    let node = Node::new();
+    let id = node.create(0).await.expect("created");
+    node.start(id).await.expect("started");
+    (node, id, CancellationToken::new())
+}
+
+/// That the guest runs, and nothing is left.
+fn assert_over(node: &Node, id: ContainerId) {
+    assert_eq!((node.is_paused(id), node.pause(id), node.checkpoint_noted(id)), (None, None, None));
+    assert_eq!((node.halves(), node.wrong()), (0, Vec::new()));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_machine_runs_on_after_its_checkpoint_and_is_not_shown_as_paused_meanwhile() {
+    let (node, id, wanted) = running().await;
+    node.no_checkpoints(true);
+    let writing = node.checkpointing(id, &wanted);
+    node.pass(5).await;
+    assert_eq!(node.checkpoint_noted(id), Some(PathBuf::from("/checkpoint")));
+    assert_eq!((node.is_paused(id), node.pause(id)), (Some(Pause::ByHand), None), "that is our affair");
+    for refused in [
+        node.hold(id).await,
+        node.let_go(id).await,
+        node.checkpointing(id, &wanted).await.expect("no panic"),
+        node.actors().get(id).expect("there").update(Resources::default()).await,
+    ] {
+        assert_eq!(refused.expect_err("a checkpoint is being made").kind(), Kind::Unavailable);
+    }
+    node.no_checkpoints(false);
+    writing.await.expect("no panic").expect("written");
+    assert_over(&node, id);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_guest_that_a_killed_controld_has_paused_goes_on() {
+    let (node, id, wanted) = running().await;
+    node.no_checkpoints(true);
+    let writing = node.checkpointing(id, &wanted);
+    node.pass(5).await;
+    let node = node.restart();
+    node.pass(5).await;
+    assert_over(&node, id);
+    assert_eq!(node.state(id), ContainerState::Running);
+    writing.abort();
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_guest_goes_on_however_often_that_has_to_be_tried() {
+    let (node, id, wanted) = running().await;
+    node.no_checkpoints(true);
+    let writing = node.checkpointing(id, &wanted);
+    node.pass(5).await;
+    node.faults(&[Fault::Refused, Fault::Refused, Fault::NoReply]);
+    wanted.cancel();
+    writing.await.expect("no panic").expect_err("given up");
+    assert_eq!(node.is_paused(id), Some(Pause::ByHand), "libvirt refuses");
+    node.pass(120).await;
+    assert_over(&node, id);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_checkpoint_that_is_not_wanted_any_more_leaves_nothing() {
+    let (node, id, wanted) = running().await;
+    node.no_checkpoints(true);
+    let writing = node.checkpointing(id, &wanted);
+    node.pass(5).await;
+    wanted.cancel();
+    writing.await.expect("no panic").expect_err("given up");
+    assert_over(&node, id);
+    assert_eq!(node.domain(id), Some(Domain::On));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_stop_or_an_end_amid_a_checkpoint_gives_it_up() {
+    for stops in [true, false] {
+        let (node, id, wanted) = running().await;
+        node.no_checkpoints(true);
+        let writing = node.checkpointing(id, &wanted);
+        node.pass(5).await;
+        if stops {
+            node.stop(id, GRACE).await.expect("stopped");
+        } else {
+            node.ends(id, Ending::Shutdown);
+        }
+        writing.await.expect("no panic").expect_err("given up");
+        node.pass(5).await;
+        assert_eq!(node.state(id), ContainerState::Exited);
+        assert_over(&node, id);
+        node.remove(id).await.expect("removed");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_does_not_run_or_cannot_be_noted_is_not_written() {
+    let (node, id, wanted) = running().await;
+    node.disk_full(true);
+    let refused = node.checkpointing(id, &wanted).await.expect("no panic").expect_err("not on record");
+    assert_eq!(refused.kind(), Kind::Exhausted);
+    assert_eq!((node.is_paused(id), node.halves()), (None, 0));
+    node.disk_full(false);
+    node.pass(60).await;
+    node.hold(id).await.expect("paused");
+    let refused = node.checkpointing(id, &wanted).await.expect("no panic").expect_err("paused");
+    assert_eq!((refused.kind(), node.is_paused(id)), (Kind::State, Some(Pause::ByHand)), "{refused}");
+    node.let_go(id).await.expect("resumed");
+    node.stop(id, GRACE).await.expect("stopped");
+    let refused = node.checkpointing(id, &wanted).await.expect("no panic").expect_err("off");
+    assert_eq!(refused.kind(), Kind::State);
+    assert_over(&node, id);
+}
