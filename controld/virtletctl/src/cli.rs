@@ -9,7 +9,7 @@ pub use self::image::{
     Credentials, Format, Gc, ImageCommand, Inspect, List, Mode, Pin, ProvidersCommand, Pull, Remove, Search, Verify,
 };
 pub use self::image_files::{Import, Prune, Save};
-pub use self::one::{Console, Explain, Logs, PortForward, Timeline, Vnc};
+pub use self::one::{Checkpoint, Console, Explain, Logs, PortForward, Timeline, Vnc};
 pub use self::others::{
     Completion, Doctor, Forget, Manual, Orphans, ProxyCheck, ProxyCommand, ProxyDisable, ProxyEnable, ProxyStatus,
     Validate, Version,
@@ -218,6 +218,11 @@ pub enum Command {
     /// Let guests go on that are paused; prints which
     #[command(visible_alias = "unpause")]
     Resume(Pause),
+    /// Write a machine to a directory while it runs on: its memory, and the disks that are the pod's own; prints the directory
+    ///
+    /// The guest stands still for a part of that. What the memory has in it, keys included, is in the directory then. This release
+    /// writes checkpoints, and wakes none. docs/checkpoint.md says what is in it, and which machines cannot have one.
+    Checkpoint(Checkpoint),
     /// Remove pods, with their disks and logs; prints what was removed
     ///
     /// A pod whose machine runs, or is paused, is removed with -f only.

@@ -10,6 +10,7 @@
 
 mod ancestor;
 mod browser;
+mod checkpoint;
 pub mod cli;
 pub mod client;
 mod cluster;
@@ -172,6 +173,9 @@ pub async fn run(cli: Cli, out: &mut (dyn Write + Send), interrupt: Interrupt) -
         Command::Reset(wanted) => boxed(move || start::again(client, wanted.pods, 0, out)),
         Command::Pause(wanted) => boxed(move || pause::run(client, wanted.pods, out)),
         Command::Resume(wanted) => boxed(move || pause::end(client, wanted.pods, out)),
+        Command::Checkpoint(wanted) => {
+            boxed(move || async move { checkpoint::run(client, &wanted, out).await.map_err(one) })
+        }
         Command::Rm(wanted) => boxed(move || rm::run(client, wanted, out)),
         Command::Delete(wanted) => boxed(move || rm::delete(client, wanted, out)),
         Command::Orphans(wanted) => {

@@ -1,4 +1,4 @@
-//! `logs`, `console`, `port-forward`, `explain`, `timeline` and `vnc`, each of one pod.
+//! `logs`, `console`, `port-forward`, `explain`, `timeline`, `checkpoint` and `vnc`, each of one pod.
 
 use std::path::PathBuf;
 use std::time::Duration;
@@ -108,6 +108,20 @@ pub struct Timeline {
     /// How to print.
     #[command(flatten)]
     pub output: Output,
+}
+
+/// Of `checkpoint`.
+#[derive(Debug, Args)]
+pub struct Checkpoint {
+    /// Name of the pod, also as NAMESPACE/NAME or pod/NAME, or the beginning of a pod's or container's id
+    #[arg(value_name = "NAME|ID", add = complete::pods(), value_parser = name::non_empty)]
+    pub pod: String,
+    /// An empty directory, which is made if it is not there; nobody but root may write to it
+    #[arg(value_name = "DIR")]
+    pub dir: PathBuf,
+    /// Where the pod is named.
+    #[command(flatten)]
+    pub within: Within,
 }
 
 /// Of `vnc`.

@@ -1,15 +1,19 @@
 //! A container runtime, asked at its own socket as kubelet would ask it.
 
 use std::collections::BTreeSet;
+use std::time::Duration;
 
 use proto::cri::{
-    CgroupDriver, ContainerFilter, ContainerState, ContainerStateValue, ListContainerStatsRequest,
-    ListContainersRequest, RuntimeConfigRequest, StatusRequest,
+    CgroupDriver, CheckpointPodRequest, ContainerFilter, ContainerState, ContainerStateValue,
+    ListContainerStatsRequest, ListContainersRequest, RuntimeConfigRequest, StatusRequest,
 };
 use tonic::Code;
 
-use super::{Client, look};
+use super::{Client, call, look};
 use crate::error::CtlError;
+
+/// Of the largest machines, to a slow disk.
+const CHECKPOINT_DEADLINE: Duration = Duration::from_secs(3600);
 
 /// What it says of itself.
 #[derive(Debug, Clone, Default)]
@@ -27,6 +31,14 @@ pub(crate) struct Runtime {
 }
 
 impl Client {
+    /// Writes a pod to a directory, as kubelet would have it. Who leaves has it undone.
+    pub(crate) async fn checkpoint(&self, sandbox: &str, dir: &str) -> Result<(), CtlError> {
+        let mut runtime = self.runtime.clone();
+        let (pod_sandbox_id, output_path) = (sandbox.to_owned(), dir.to_owned());
+        let request = CheckpointPodRequest { pod_sandbox_id, output_path, ..Default::default() };
+        call("write the checkpoint", CHECKPOINT_DEADLINE, runtime.checkpoint_pod(request)).await.map(drop)
+    }
+
     /// All that is asked.
     pub(crate) async fn runtime(&self) -> Result<Runtime, CtlError> {
         let mut node = self.node.clone();

@@ -90,13 +90,13 @@ const WORDS: &[Entry] = &[
         "what was deleted is gone for good; `virtletctl stop POD` keeps the disk, and `virtletctl start POD` goes on with it",
     ),
     (
-        &["snapshot", "restore", "checkpoint", "clone", "vmexport"],
+        &["snapshot", "restore", "clone", "vmexport"],
         "there are no snapshots of machines; `virtletctl stop POD` keeps the disk, and `virtletctl cp POD:/ -` writes an archive of \
          its files",
     ),
     (
         &["memory-dump"],
-        "nothing writes a machine's memory; `virtletctl cp POD:/ -` writes an archive of a guest's files",
+        "`virtletctl checkpoint POD DIR` writes a machine's memory, and its disks; `virtletctl cp POD:/ -` an archive of a guest's files",
     ),
     (&["debug"], "`virtletctl shell POD` opens a shell in a guest, and `virtletctl console POD` its console"),
     (&["connect"], "`virtletctl shell POD` opens a shell in a guest"),

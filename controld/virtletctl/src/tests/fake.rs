@@ -381,6 +381,11 @@ impl RuntimeService for Handle {
         node.map(Response::new).ok_or_else(|| Status::unimplemented("status"))
     }
 
+    async fn checkpoint_pod(&self, request: Request<CheckpointPodRequest>) -> Answer<CheckpointPodResponse> {
+        let CheckpointPodRequest { pod_sandbox_id, output_path, .. } = request.into_inner();
+        self.called("CheckpointPod", &format!("{pod_sandbox_id} {output_path}"), |_| CheckpointPodResponse {})
+    }
+
     /// Nobody waits for its answer to the end.
     async fn port_forward(&self, _: Request<PortForwardRequest>) -> Answer<PortForwardResponse> {
         self.called("PortForward", "", |_| ())?;

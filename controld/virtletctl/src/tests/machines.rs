@@ -1,5 +1,7 @@
 //! Commands that look at machines, and those that stop and start them.
 
+use std::os::unix::fs::PermissionsExt as _;
+
 use clap::Parser as _;
 use proto::cri::{ContainerEventResponse, ContainerEventType, ContainerStatus, PodSandboxMetadata, PodSandboxStatus};
 use serde_json::{Value, json};
@@ -107,6 +109,19 @@ async fn machines_are_paused_and_resumed() {
         assert_eq!(fake.calls(), [format!("Resume {id}")]);
     }
     let (_, errors) = ctl(&socket, &["pause", "none"]).await;
+    assert!(errors[0].starts_with("no pod or container `none`"), "{errors:?}");
+}
+
+#[tokio::test]
+async fn a_machine_is_written_to_a_directory_that_is_made() {
+    let (dir, fake, socket) = two(Fake::default()).await;
+    let at = dir.path().join("checkpoint");
+    let path = at.display().to_string();
+    assert_eq!(ok(&socket, &["checkpoint", "web", &path]).await, format!("{path}\n"));
+    let calls = fake.calls();
+    assert!(calls.len() == 1 && calls[0].starts_with("CheckpointPod ") && calls[0].ends_with(&path), "{calls:?}");
+    assert_eq!(std::fs::metadata(&at).expect("made").permissions().mode() & 0o777, 0o700);
+    let (_, errors) = ctl(&socket, &["checkpoint", "none", &path]).await;
     assert!(errors[0].starts_with("no pod or container `none`"), "{errors:?}");
 }
 

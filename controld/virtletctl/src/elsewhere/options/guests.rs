@@ -50,6 +50,11 @@ pub(super) const OPTIONS: &[Entry] = &[
     (&["vnc"], &["--vnc-type", "--vnc-path"], "no viewer is started; connect one to the port that is printed"),
     (&["vnc"], &["--address"], "a screen is at loopback alone, and `ssh -L` brings it elsewhere"),
     (&["vnc"], &["", "-f", "--file"], "`virtletctl vnc --screenshot FILE POD` writes what a screen shows"),
+    (
+        &["checkpoint"],
+        &["", "-e", "--export", "-R", "--leave-running", "-k", "--keep", "--checkpoint-dir"],
+        "`virtletctl checkpoint POD DIR` writes to a directory, and the machine runs on",
+    ),
     (&["ssh"], &["--username"], "`-l USER` says who logs in"),
     (&["ssh"], &["--command", "-c"], "the command stands behind the pod: `virtletctl ssh POD COMMAND`"),
     (&["ssh"], &["--local-ssh-opts", "-t"], "`-o KEY=VALUE` is an option of ssh's"),
