@@ -4,8 +4,7 @@
 //! before it fails ([`calls`]). After every new connection comes [`HvEvent::Resync`]: events of the time between are lost, so whoever
 //! has a machine looks at it. Calls run off the reactor, a few at a time; one that outlives its deadline is left to end by
 //! itself. [`machines`] is what is done to machines that are defined, [`start`] how one is started, [`save`] how its memory is written
-//! to a file, and [`cgroup`] where one that
-//! libvirt started is put to count as its pod.
+//! to a file, and [`cgroup`] where one that libvirt started is put to count as its pod.
 
 pub mod accel;
 pub mod accelerator;

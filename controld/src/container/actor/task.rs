@@ -1,6 +1,7 @@
 //! The task of one container: hears commands, libvirt and clocks, asks [`crate::container::machine`], and performs.
 //!
-//! [`perform`] does what was decided; [`change`] changes resources; [`checkpoint`] has the machine written down; [`settle`] finds out how things stand, and tries again what failed.
+//! [`perform`] does what was decided; [`change`] changes resources; [`checkpoint`] has the machine written down;
+//! [`settle`] finds out how things stand, and tries again what failed.
 
 mod change;
 mod checkpoint;
