@@ -11,6 +11,7 @@ pub mod explain;
 mod host;
 mod machine;
 mod parts;
+mod places;
 mod qemu;
 mod reboots;
 mod resources;
@@ -39,6 +40,7 @@ use vmspec::{Accelerator, ContainerConfig, ContainerId, MachineId, Offer, Resour
 
 use self::actors::Actors;
 use self::admission::Admission;
+pub use self::places::Checkpoints;
 pub use self::reboots::Reboots;
 use self::resources::usage;
 pub use self::resources::usage::{Details, Filesystem, Usage};

@@ -134,7 +134,7 @@ pub async fn run(config: Config, version: &'static str, shutdown: impl Future<Ou
             return Ok(());
         }
     };
-    let Started { node, services, mut tasks, _watching, _metrics } = started;
+    let Started { node, containers, services, mut tasks, _watching, _metrics } = started;
     if let Some(proxy) = &proxy {
         let containers = node.store.containers().into_iter().map(|container| container.id.to_string());
         proxy.warn_of(node.store.sandboxes().into_iter().map(|sandbox| sandbox.id.to_string()).chain(containers));
@@ -152,7 +152,8 @@ pub async fn run(config: Config, version: &'static str, shutdown: impl Future<Ou
             node.images.stop_pulls();
             node.store.end_changes();
             stop.cancel();
-            serving.join_next().await
+            // No guest stays paused until there is another controld.
+            tokio::join!(serving.join_next(), containers.end_checkpoints()).0
         }
     };
     tasks.abort_all();
@@ -182,6 +183,7 @@ pub async fn run(config: Config, version: &'static str, shutdown: impl Future<Ou
 /// A daemon that can answer.
 struct Started {
     node: Node,
+    containers: Containers,
     services: Routes,
     tasks: JoinSet<()>,
     _watching: Option<mapping::Watching>,
@@ -236,11 +238,11 @@ async fn start(
         cri::image::ImageCalls::new(node.images.clone()).noting(node.store.moments().clone()),
         api::Own {
             images: admin::AdminCalls::new(node.images.clone()),
-            machines: admin::machines::MachineCalls::new(containers, sessions),
+            machines: admin::machines::MachineCalls::new(containers.clone(), sessions),
             orphans: admin::orphans::OrphanCalls::new(node.orphans.clone()),
         },
     );
-    Ok(Started { node, services, tasks, _watching: watching, _metrics: metrics })
+    Ok(Started { node, containers, services, tasks, _watching: watching, _metrics: metrics })
 }
 
 /// Where the start is, as calls are told.

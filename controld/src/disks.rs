@@ -19,7 +19,7 @@ pub(crate) mod flexvolume;
 pub(crate) mod growth;
 pub(crate) mod host_disks;
 pub(crate) mod image_volumes;
-mod looks;
+pub(crate) mod looks;
 pub(crate) mod now;
 pub(crate) mod persistent;
 mod raw_device;

@@ -14,6 +14,7 @@ use common::now_nanos;
 use proto::pause::Pause;
 use proto::tap::{PodId, PodNet, ProcessId};
 use serde::{Deserialize, Serialize};
+use uuid::Uuid;
 use vmspec::plan::MachinePlan;
 use vmspec::{Applied, ContainerConfig, ContainerId, SandboxConfig};
 
@@ -99,13 +100,25 @@ pub struct Container {
     pub pod_oom_kills: u64,
     /// How it ended, once it has.
     pub exit: Option<Exit>,
-    /// The directory that its machine is being written to. Noted before the guest is paused for that: whoever finds it lets the guest go on,
-    /// and removes what is there. A release that does not know it shows such a guest as paused, and a person lets it go on.
+    /// The checkpoint that is made of its machine. Noted before the guest is paused for that: whoever finds it lets the guest go on, and
+    /// removes what is there. A release that does not know it shows such a guest as paused, and a person lets it go on.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub checkpoint: Option<PathBuf>,
+    pub checkpoint: Option<CheckpointNote>,
     /// Why its running machine is paused, if it is. Not on disk: libvirt knows.
     #[serde(skip)]
     pub pause: Option<Pause>,
+}
+
+/// A checkpoint that is being made, or of which something is left.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct CheckpointNote {
+    /// The directory that the caller has named.
+    pub dir: PathBuf,
+    /// What is there is of this checkpoint if it has this name in it.
+    pub id: Uuid,
+    /// Whether the guest is known to go on. Then files are all that may be left.
+    #[serde(default)]
+    pub goes_on: bool,
 }
 
 /// Where a container stands.
@@ -197,6 +210,12 @@ impl Container {
     pub fn applied(&self) -> Applied {
         let (cpus, memory) = (self.machine.cpus, self.machine.memory);
         self.applied.unwrap_or(Applied { vcpus: cpus.boot, memory: memory.boot })
+    }
+
+    /// Whether its guest may be paused for a checkpoint, which is nobody else's affair.
+    #[must_use]
+    pub fn is_written(&self) -> bool {
+        self.checkpoint.as_ref().is_some_and(|note| !note.goes_on)
     }
 
     /// Absolute path of the log, if it has one.

@@ -9,7 +9,6 @@ mod heard;
 mod task;
 
 use std::panic::AssertUnwindSafe;
-use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -24,7 +23,7 @@ use self::heard::Heard;
 use self::task::Task;
 use super::host::Host;
 use crate::hypervisor::HvEvent;
-use crate::model::Container;
+use crate::model::{CheckpointNote, Container};
 use crate::trace::{self, Place};
 
 /// How long after a panic the task is started anew: one that panics each time does not take a processor.
@@ -53,7 +52,8 @@ enum Command {
     Update(Box<Resources>, Reply),
     Pause(Reply),
     Resume(Reply),
-    Checkpoint { dir: PathBuf, unwanted: CancellationToken, reply: Reply },
+    Checkpoint { note: CheckpointNote, unwanted: CancellationToken, reply: Reply },
+    EndCheckpoint(Reply),
 }
 
 impl Actor {
@@ -137,8 +137,16 @@ impl Actor {
     ///
     /// # Errors
     /// When it does not run, something else is done to it, or a step fails: then it runs on, and the directory is empty, or both are tried again.
-    pub(super) async fn checkpoint(&self, dir: PathBuf, unwanted: CancellationToken) -> Result<()> {
-        self.ask(|reply| Command::Checkpoint { dir, unwanted, reply }).await
+    pub(super) async fn checkpoint(&self, note: CheckpointNote, unwanted: CancellationToken) -> Result<()> {
+        self.ask(|reply| Command::Checkpoint { note, unwanted, reply }).await
+    }
+
+    /// Gives up what checkpoint is being made, and has nothing left of it.
+    ///
+    /// # Errors
+    /// When something is left; that is tried again.
+    pub(super) async fn end_checkpoint(&self) -> Result<()> {
+        self.ask(Command::EndCheckpoint).await
     }
 
     /// Tells the task what libvirt said. Does not wait.

@@ -1,44 +1,69 @@
 //! A running machine, written to a directory as it is at one instant: its memory and devices, and those of its disks that are the pod's
 //! own. It runs on afterwards.
 //!
-//! A container's task calls [`write`] beside its other work, and [`end`] after it, whatever came of it, and when it finds on record that
-//! an earlier controld has not come to that. The directory is on record before the guest is paused, and has a file with our mark before
-//! it has anything else: what has no manifest is removed, and a guest that is paused for it goes on.
+//! A container's task calls [`write`] beside its other work, then [`let_run`] and [`clear`], and these two as well when it finds on record
+//! that an earlier controld has not come to that. The checkpoint is on record before the guest is paused, and has a directory of its own
+//! before it has a file: what is not whole is removed, and a guest that is paused for it goes on.
 //!
 //! - [`plan`]: what a checkpoint has, and which machines cannot have one. Pure.
-//! - [`place`]: the directory, and which ones are none.
+//! - [`place`]: the directory, and which ones are none. [`super::places`] says who works in which.
 //! - [`copy`]: a disk's content without its holes, and its digest.
-//! - [`manifest`]: what the files are of. Written last: a directory with it is whole.
+//! - [`manifest`]: what the files are of. [`cpu`]: what of the node's own CPU is in there.
 
 mod copy;
+mod cpu;
 mod manifest;
 mod place;
 mod plan;
 
 use std::error::Error as StdError;
+use std::fs;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
-use common::{now_nanos, off_reactor};
+use common::off_reactor;
 use proto::tap::PodNet;
-use tokio::time::timeout;
 use tokio_util::sync::CancellationToken;
 use uuid::Uuid;
+use vmspec::Accelerator;
 use vmspec::error::{Error, Kind, Result};
+use vmspec::plan::Hardware;
 
-use self::manifest::{Made, Manifest, Versions};
-use self::place::{Files, MEMORY, Mark};
+use self::manifest::{Emulator, Manifest, Node};
+use self::place::Files;
 pub(super) use self::plan::which;
+use super::places::{Open, Place, given_up};
 use super::uses::Uses;
-use crate::hypervisor::DomainPhase;
-use crate::model::{Container, PodName};
+use crate::hypervisor::{DomainPhase, NotSaved, Stood};
+use crate::model::{CheckpointNote, Container, PodName};
 use crate::store::is_disk_full;
 
 /// How long the directory may take to be looked at, and to have its files made or removed.
 const LOOK: Duration = Duration::from_secs(10);
-/// How long the disks may take to be copied, and all files to be flushed and hashed: each is one pass over the largest disks.
-const PASS: Duration = Duration::from_secs(1800);
+/// How long a look waits for earlier ones.
+const PLACE: Duration = Duration::from_secs(5);
+/// How long a checkpoint waits for others. Its guest runs meanwhile.
+const TURN: Duration = Duration::from_secs(60);
+/// What a pass over all memory or all disks may take besides, in which they are written, copied, or flushed and hashed.
+const PASS: Duration = Duration::from_secs(300);
+/// The slowest disk or file server that is waited for, in bytes a second.
+const SLOWEST: u64 = 16 << 20;
+const NO_ANSWER: &str = "the checkpoint's directory did not answer";
+
+/// What is known before the guest is paused.
+struct Begun {
+    place: Place,
+    files: Open<Files>,
+    net: Option<PodNet>,
+    node: Node,
+    /// Where libvirt writes the memory.
+    file: PathBuf,
+    /// Most bytes of the memory, and of the disks: without holes, and with them.
+    memory: u64,
+    data: u64,
+    all: u64,
+}
 
 /// Whether a machine can be written to a directory; the directory, without links. Nothing is changed.
 ///
@@ -46,79 +71,145 @@ const PASS: Duration = Duration::from_secs(1800);
 /// When the machine has what no checkpoint can have, or the directory is not one that may be written to; all that is wrong is told.
 pub(super) async fn judge(uses: &Arc<Uses>, container: &Container, path: &str) -> Result<PathBuf> {
     plan::of(container, net_of(uses, container).as_ref())?;
-    let (path, config) = (path.to_owned(), uses.config.clone());
+    let config = &uses.config;
     let ours = [config.state_dir.clone(), config.run_dir.clone(), config.images_dir()];
-    looked_at(move || place::judge(&path, &ours)).await
+    let place = uses.checkpoints.place(path.to_owned(), vec![path.into()], PLACE).await?;
+    let path = path.to_owned();
+    place.work(NO_ANSWER, LOOK, &CancellationToken::new(), move || place::judge(&path, &ours)).await
 }
 
-/// Writes a machine that runs to a directory that was judged, until `unwanted` gives it up. The guest is paused for a part of that.
-///
-/// # Errors
-/// When it is given up, or a step of it fails: then the guest may be paused, and the directory not empty, until [`end`].
+/// Writes a machine that runs to a directory that was judged, until `unwanted` gives it up: whether the guest is known to go on then, and
+/// whether there is a checkpoint. Else files of it may be there until [`clear`].
 pub(super) async fn write(
     uses: &Arc<Uses>,
     container: &Container,
-    dir: &Path,
+    note: &CheckpointNote,
     unwanted: &CancellationToken,
-) -> Result<()> {
-    // Threads that copy end with this.
+) -> (bool, Result<()>) {
+    // Threads and calls that are late end with this.
     let _over = unwanted.clone().drop_guard();
+    let begun = match begin(uses, container, note, unwanted).await {
+        Ok(begun) => begun,
+        Err(error) => return (true, Err(error)),
+    };
+    match cut(uses, container, begun, unwanted).await {
+        Ok((begun, stood)) => (true, finish(uses, container, begun, stood.since, unwanted).await),
+        Err(NotSaved { error, may_stand }) => (!may_stand, Err(error)),
+    }
+}
+
+/// Makes all files.
+async fn begin(
+    uses: &Arc<Uses>,
+    container: &Container,
+    note: &CheckpointNote,
+    unwanted: &CancellationToken,
+) -> Result<Begun> {
     let net = net_of(uses, container);
     let parts = plan::of(container, net.as_ref())?;
-    let versions = versions(uses).await?;
-    let (at, mark) = (dir.to_owned(), Mark::new(uses.instance, container.id));
-    let files = looked_at(move || place::begin(&at, &mark, parts)).await?;
+    let node = node(uses, &container.machine.hardware).await?;
+    let sources = parts.iter().filter_map(|part| part.path.parent());
+    let dirs = sources.chain([&*note.dir]).map(Path::to_owned).collect();
+    let had = unwanted.run_until_cancelled(uses.checkpoints.place(note.id.to_string(), dirs, TURN)).await;
+    let place = had.unwrap_or_else(|| Err(given_up()))?;
+    let (dir, id, token) = (note.dir.clone(), note.id, unwanted.clone());
+    let begin = move || {
+        let files = place::begin(&dir, id, parts, &token)?;
+        let bytes = files.bytes().map_err(|cause| failed("the machine's disks not looked at", cause))?;
+        Ok::<_, Error>((files, bytes))
+    };
+    let (files, (data, all)) = place.work(NO_ANSWER, LOOK, unwanted, begin).await?;
+    let memory = container.machine.memory.max.max(container.applied().memory);
+    Ok(Begun { file: files.memory(), files: place.keep(files), place, net, node, memory, data, all })
+}
+
+/// Writes memory, devices and disks as they are at one instant; when the guest has stood still for that.
+async fn cut(
+    uses: &Uses,
+    container: &Container,
+    begun: Begun,
+    unwanted: &CancellationToken,
+) -> Result<(Begun, Stood), NotSaved> {
     let id = container.machine.id.uuid();
-    wanted_still(unwanted)?;
-    let made_at = now_nanos();
-    uses.hypervisor.pause(id).await?;
-    uses.hypervisor.save_memory(id, &dir.join(MEMORY), unwanted).await?;
+    let Begun { place, files, file, .. } = begun;
     let token = unwanted.clone();
-    let files = in_time("the machine's disks were not copied", PASS, move || copied(files, &token)).await?;
-    wanted_still(unwanted)?;
-    uses.hypervisor.resume(id).await?;
-    tracing::info!(
-        paused_ms = (now_nanos() - made_at) / 1_000_000,
-        "the guest was paused for its checkpoint, and runs on"
-    );
-    let (token, at) = (unwanted.clone(), dir.to_owned());
+    let copy = place.holding(move || {
+        files.files()?.copy(&token).map_err(|cause| failed("the machine's disks not copied", cause))?;
+        Ok::<_, Error>(files)
+    });
+    let deadline = pass(begun.memory.saturating_add(begun.data));
+    let (stood, files) = uses.hypervisor.save(id, &file, deadline, unwanted, copy).await?;
+    let paused_ms = (stood.until - stood.since) / 1_000_000;
+    tracing::info!(paused_ms, "the guest was paused for its checkpoint, and runs on");
+    Ok((Begun { place, files, file, ..begun }, stood))
+}
+
+/// Makes a checkpoint of the files.
+async fn finish(
+    uses: &Uses,
+    container: &Container,
+    begun: Begun,
+    since: i64,
+    unwanted: &CancellationToken,
+) -> Result<()> {
+    let Begun { place, files, net, node, memory, all, .. } = begun;
     let sandbox = uses.store.sandbox(&container.sandbox);
     let pod = sandbox.map(|sandbox| PodName::of(&sandbox)).unwrap_or_default();
-    let (instance, container) = (uses.instance, container.clone());
-    in_time("the files of the checkpoint were not finished", PASS, move || {
+    let (container, token) = (container.clone(), unwanted.clone());
+    let finish = move || {
+        let files = files.files()?;
         let parts = files.finish(&token).map_err(|cause| failed("the files of the checkpoint not finished", cause))?;
-        wanted_still(&token)?;
-        let made = Made { at: made_at, instance, versions };
-        Manifest::of(&container, pod, net.as_ref(), made, parts).write(&at)
-    })
-    .await
+        let manifest = Manifest::of(&container, pod, net.as_ref(), since, node, parts);
+        let text = serde_json::to_vec_pretty(&manifest)
+            .map_err(|cause| Error::because(Kind::Internal, "the checkpoint's manifest not written", cause))?;
+        files.publish(&text, &token)
+    };
+    let bytes = memory.saturating_add(all);
+    place.work("the files of the checkpoint were not finished", pass(bytes), unwanted, finish).await
 }
 
-/// Lets a guest go on that is paused for a checkpoint, and removes what is there of one without a manifest; fine if there is nothing.
+/// Ends what libvirt still writes of a machine's memory, and lets the guest go on; fine if it does, or is gone.
 ///
 /// # Errors
-/// When it is not known to run, or something stays.
-pub(super) async fn end(uses: &Arc<Uses>, container: &Container, dir: &Path) -> Result<()> {
-    let at = dir.to_owned();
-    let is_whole = looked_at(move || place::is_whole(&at)).await;
-    // The guest ran before the manifest was written. A directory that does not answer is no reason to have it wait.
-    if !is_whole.unwrap_or(false) {
-        let_run(uses, container.machine.id.uuid()).await?;
-    }
-    let (at, mark) = (dir.to_owned(), Mark::new(uses.instance, container.id));
-    let names: Vec<_> = plan::parts(&container.machine).into_iter().map(|part| part.name).collect();
-    looked_at(move || place::clear(&at, &mark, &names)).await
-}
-
-async fn let_run(uses: &Uses, id: Uuid) -> Result<()> {
+/// When it is not known to run.
+pub(super) async fn let_run(uses: &Uses, container: &Container) -> Result<()> {
+    let id = container.machine.id.uuid();
     uses.hypervisor.end_save(id).await?;
     let state = uses.hypervisor.state(id).await?;
     if state.is_some_and(|state| state.phase == DomainPhase::On) { uses.hypervisor.resume(id).await } else { Ok(()) }
 }
 
-fn copied(files: Files, unwanted: &CancellationToken) -> Result<Files> {
-    files.copy(unwanted).map_err(|cause| failed("the machine's disks not copied", cause))?;
-    Ok(files)
+/// Removes what is there of a checkpoint that is not whole; fine if there is nothing.
+///
+/// # Errors
+/// When something stays, or the directory does not answer.
+pub(super) async fn clear(uses: &Uses, container: &Container, note: &CheckpointNote) -> Result<()> {
+    let place = uses.checkpoints.place(note.id.to_string(), vec![note.dir.clone()], PLACE).await?;
+    let (dir, id) = (note.dir.clone(), note.id);
+    let names: Vec<_> = plan::parts(&container.machine).into_iter().map(|part| part.name).collect();
+    place.work(NO_ANSWER, LOOK, &CancellationToken::new(), move || place::clear(&dir, id, &names)).await
+}
+
+/// Whether something may be done to a machine that is not to happen amid a checkpoint of it.
+///
+/// # Errors
+/// When one is being made.
+pub(super) fn not_amid(container: &Container, what: &str) -> Result<()> {
+    if !container.is_written() {
+        return Ok(());
+    }
+    let what = format!("a checkpoint of container `{}` is being made, so it is not {what}; try again", container.id);
+    Err(Error::new(Kind::Unavailable, what))
+}
+
+/// What a new checkpoint is called.
+pub(super) fn note(dir: PathBuf) -> CheckpointNote {
+    CheckpointNote { dir, id: Uuid::new_v4(), goes_on: false }
+}
+
+/// How long a pass over so many bytes may take.
+fn pass(bytes: u64) -> Duration {
+    PASS + Duration::from_secs(bytes / SLOWEST)
 }
 
 fn failed(what: &str, cause: impl StdError + Send + Sync + 'static) -> Error {
@@ -127,31 +218,38 @@ fn failed(what: &str, cause: impl StdError + Send + Sync + 'static) -> Error {
 }
 
 fn wanted_still(unwanted: &CancellationToken) -> Result<()> {
-    if unwanted.is_cancelled() { Err(Error::new(Kind::State, "the checkpoint was given up")) } else { Ok(()) }
+    if unwanted.is_cancelled() { Err(given_up()) } else { Ok(()) }
 }
 
 fn net_of(uses: &Uses, container: &Container) -> Option<PodNet> {
     uses.store.sandbox(&container.sandbox).and_then(|sandbox| sandbox.net.clone())
 }
 
-async fn versions(uses: &Uses) -> Result<Versions> {
+async fn node(uses: &Uses, hardware: &Hardware) -> Result<Node> {
     let features = uses.hypervisor.features().await?;
-    let accelerator = uses.accel.get().await.to_string();
-    let qemu = features.qemu.map(|version| version.to_string()).unwrap_or_default();
-    Ok(Versions { qemu, libvirt: features.version.to_string(), accelerator })
+    let accelerator = uses.accel.get().await;
+    let cpu = if accelerator == Accelerator::Kvm && cpu::is_nodes(hardware) {
+        let told = off_reactor(|| fs::read_to_string(cpu::FILE)).await;
+        Some(cpu::of(&told.map_err(|cause| failed("the node's CPU not looked at", cause))?))
+    } else {
+        None
+    };
+    let emulator = Emulator {
+        qemu: features.qemu.map(|version| version.to_string()).unwrap_or_default(),
+        libvirt: features.version.to_string(),
+        accelerator: accelerator.to_string(),
+    };
+    Ok(Node { emulator, cpu })
 }
 
-/// Works in the directory, of which a file server may not answer.
-async fn looked_at<T: Send + 'static>(work: impl FnOnce() -> Result<T> + Send + 'static) -> Result<T> {
-    in_time("the checkpoint's directory did not answer", LOOK, work).await
-}
+#[cfg(test)]
+mod tests {
+    use super::*;
 
-/// Works on files, and says `what` has not happened if that does not end.
-async fn in_time<T: Send + 'static>(
-    what: &str,
-    deadline: Duration,
-    work: impl FnOnce() -> Result<T> + Send + 'static,
-) -> Result<T> {
-    let late = |_elapsed| Error::new(Kind::Deadline, format!("{what} within {} s", deadline.as_secs()));
-    timeout(deadline, off_reactor(work)).await.map_err(late)?
+    #[test]
+    fn a_pass_has_time_for_its_bytes() {
+        let seconds = |bytes| pass(bytes).as_secs();
+        assert_eq!([seconds(0), seconds(512 << 20), seconds(512 << 30)], [300, 332, 300 + 32_768]);
+        assert!(pass(u64::MAX) > PASS);
+    }
 }

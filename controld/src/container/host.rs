@@ -3,7 +3,7 @@
 use std::future::Future;
 use std::io;
 use std::os::unix::fs::MetadataExt as _;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -29,7 +29,7 @@ use crate::guest::console::follow::Follower;
 use crate::guest::console::tail;
 use crate::guest::share::watch;
 use crate::hypervisor::DomainState;
-use crate::model::{Container, span};
+use crate::model::{CheckpointNote, Container, span};
 use crate::store::boot::Boot;
 
 /// How long the volumes of a machine that waits for room may take to say how much they have. Its stop waits meanwhile.
@@ -67,16 +67,21 @@ pub(super) trait Host: Clone + Send + Sync + 'static {
     /// Lets the machine go on, whoever has paused it; fine if nobody has.
     fn resume(&self, container: &Container) -> impl Future<Output = Result<()>> + Send;
 
-    /// Writes the machine to a directory, until `unwanted` gives it up. After an error it may be paused still, and the directory not empty.
+    /// Writes the machine for a checkpoint that is on record, until `unwanted` gives it up: whether its guest is known to go on then, and
+    /// whether there is a checkpoint. If not, files of it may be left.
     fn checkpoint(
         &self,
         container: &Container,
-        dir: &Path,
+        note: &CheckpointNote,
         unwanted: &CancellationToken,
-    ) -> impl Future<Output = Result<()>> + Send;
+    ) -> impl Future<Output = (bool, Result<()>)> + Send;
 
-    /// Lets a machine go on that is paused for a checkpoint, and removes what is there of one that is not whole; fine if there is nothing.
-    fn end_checkpoint(&self, container: &Container, dir: &Path) -> impl Future<Output = Result<()>> + Send;
+    /// Ends what is still written of the machine's memory, and lets the guest go on; fine if it does, or is gone.
+    fn end_save(&self, container: &Container) -> impl Future<Output = Result<()>> + Send;
+
+    /// Removes what is there of a checkpoint that is not whole; fine if there is nothing.
+    fn clear_checkpoint(&self, container: &Container, note: &CheckpointNote)
+    -> impl Future<Output = Result<()>> + Send;
 
     /// The file system that the machine writes to.
     fn room(&self, container: &Container) -> impl Future<Output = io::Result<Room>> + Send;
@@ -185,12 +190,21 @@ impl Host for Arc<Uses> {
         self.hypervisor.resume(container.machine.id.uuid()).await
     }
 
-    async fn checkpoint(&self, container: &Container, dir: &Path, unwanted: &CancellationToken) -> Result<()> {
-        checkpoint::write(self, container, dir, unwanted).await
+    async fn checkpoint(
+        &self,
+        container: &Container,
+        note: &CheckpointNote,
+        unwanted: &CancellationToken,
+    ) -> (bool, Result<()>) {
+        checkpoint::write(self, container, note, unwanted).await
     }
 
-    async fn end_checkpoint(&self, container: &Container, dir: &Path) -> Result<()> {
-        checkpoint::end(self, container, dir).await
+    async fn end_save(&self, container: &Container) -> Result<()> {
+        checkpoint::let_run(self, container).await
+    }
+
+    async fn clear_checkpoint(&self, container: &Container, note: &CheckpointNote) -> Result<()> {
+        checkpoint::clear(self, container, note).await
     }
 
     async fn room(&self, container: &Container) -> io::Result<Room> {

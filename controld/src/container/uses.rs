@@ -12,6 +12,7 @@ use vmspec::seed::Objects;
 use vmspec::{MachineId, SandboxConfig};
 
 use crate::config::Config;
+use crate::container::places::Checkpoints;
 use crate::container::reboots::Reboots;
 use crate::disks;
 use crate::guest::agents::Agents;
@@ -53,6 +54,8 @@ pub struct Uses {
     pub processes: Arc<Processes>,
     /// What shares volumes with guests.
     pub shares: Arc<Shares>,
+    /// Who is at work in directories of checkpoints.
+    pub checkpoints: Checkpoints,
     /// Disks beside those of `volumes`.
     pub disks: Arc<disks::Uses>,
     /// The boot of the node that controld runs in.

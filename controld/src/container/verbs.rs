@@ -25,6 +25,7 @@ impl Containers {
     pub async fn reset(&self, id: ContainerId) -> Result<()> {
         let container = self.get(id)?;
         runs(&container, "reset")?;
+        checkpoint::not_amid(&container, "reset")?;
         self.uses.hypervisor.reset(container.machine.id.uuid()).await
     }
 
@@ -94,7 +95,26 @@ impl Containers {
     ) -> Result<()> {
         let container = checkpoint::which(&self.uses.store.containers_of(sandbox), asked)?;
         let dir = checkpoint::judge(&self.uses, &container, path).await?;
-        self.actors.get(container.id)?.checkpoint(dir, unwanted).await
+        self.actors.get(container.id)?.checkpoint(checkpoint::note(dir), unwanted).await
+    }
+
+    /// What gives one checkpoint up.
+    #[must_use]
+    pub fn checkpoint_token(&self) -> CancellationToken {
+        self.uses.checkpoints.token()
+    }
+
+    /// Gives all checkpoints up, as controld goes down, and waits until nothing is left of them, but not for long.
+    pub async fn end_checkpoints(&self) {
+        self.uses.checkpoints.close();
+        let under_way = self.uses.store.containers().into_iter().filter(|container| container.checkpoint.is_some());
+        let ends = under_way.map(|container| async move {
+            let Ok(actor) = self.actors.get(container.id) else { return };
+            if let Err(error) = actor.end_checkpoint().await {
+                tracing::warn!(container = %container.id, error = %Chain(&error), "left for the next start");
+            }
+        });
+        futures_util::future::join_all(ends).await;
     }
 
     /// The screen of a container's machine.
@@ -117,6 +137,7 @@ impl Containers {
     fn awake(&self, id: ContainerId, what: &str) -> Result<MachineId> {
         let container = self.get(id)?;
         runs(&container, what)?;
+        checkpoint::not_amid(&container, what)?;
         if let Some(pause) = container.pause {
             let what = format!("the guest cannot be {what}: {}", pause.message());
             return Err(Error::new(Kind::State, what));

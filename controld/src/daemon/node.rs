@@ -135,6 +135,7 @@ impl Node {
             reboots: self.reboots.clone(),
             processes,
             shares: Arc::new(shares),
+            checkpoints: container::Checkpoints::new(),
             disks: Arc::new(disks::Uses::new(
                 self.store.clone(),
                 self.hypervisor.clone(),

@@ -1,4 +1,4 @@
-//! How many threads are at volumes at once: so many at those of one file server or file system, so that one that hangs keeps others from
+//! How many threads are at volumes, or at directories of checkpoints, at once: so many at those of one file server or file system, so that one that hangs keeps others from
 //! nothing, and so many at all. Volumes of several are a set with places of its own: as long as one of the set hangs, a thread there would keep
 //! places of the others, at which nothing hangs.
 //!
@@ -15,7 +15,7 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
 /// Places.
 #[derive(Debug)]
-pub(super) struct Looks {
+pub(crate) struct Looks {
     all: Arc<Semaphore>,
     most_of_one: usize,
     /// Of each set of servers and file systems that somebody is at, or waits for.
@@ -24,18 +24,18 @@ pub(super) struct Looks {
 
 /// A place, as long as this is there.
 #[derive(Debug)]
-pub(super) struct Look {
+pub(crate) struct Look {
     _places: Vec<OwnedSemaphorePermit>,
 }
 
 impl Looks {
     /// So many of one set, and at all.
-    pub(super) fn new(most_of_one: usize, most: usize) -> Self {
+    pub(crate) fn new(most_of_one: usize, most: usize) -> Self {
         Self { all: Arc::new(Semaphore::new(most)), most_of_one, of_each: Mutex::default() }
     }
 
-    /// Waits for a place at volumes that are mounted at `dirs`.
-    pub(super) async fn begin(&self, dirs: Vec<PathBuf>) -> Look {
+    /// Waits for a place at what is mounted at `dirs`, or above them.
+    pub(crate) async fn begin(&self, dirs: Vec<PathBuf>) -> Look {
         self.at(off_reactor(move || hosts(&dirs)).await).await
     }
 

@@ -13,6 +13,32 @@ struct Refusal {
     desc: String,
 }
 
+/// What `query-status` answers.
+#[derive(Debug, Deserialize)]
+struct Status {
+    r#return: RunState,
+}
+
+#[derive(Debug, Deserialize)]
+struct RunState {
+    status: String,
+}
+
+/// Asks for QEMU's run state.
+pub(super) const QUERY_STATUS: &str = r#"{"execute":"query-status"}"#;
+
+/// What the guest does since its memory was written, if it does not just stand still: QEMU has a state of its own for that, to which
+/// nothing leads back, be the guest let go on, paused again or reset.
+pub(super) fn moved_since_save(answer: &str) -> Option<String> {
+    match serde_json::from_str::<Status>(answer) {
+        // libvirt is told of the memory's end a moment before QEMU changes its state.
+        Ok(Status { r#return: RunState { status } }) => {
+            (!matches!(&*status, "postmigrate" | "finish-migrate")).then_some(status)
+        }
+        Err(_) => Some("in a state that it does not tell".to_owned()),
+    }
+}
+
 /// Why QEMU has not done what it was told, if it has not.
 pub(super) fn refusal(answer: &str) -> Option<String> {
     match serde_json::from_str::<Answer>(answer) {
@@ -31,5 +57,19 @@ mod tests {
         let refused = r#"{"id":"libvirt-9","error":{"class":"DeviceNotFound","desc":"Device 'vwnet7' not found"}}"#;
         assert_eq!(refusal(refused).as_deref(), Some("Device 'vwnet7' not found"));
         assert_eq!(refusal("").as_deref(), Some("its answer is not JSON"));
+    }
+
+    #[test]
+    fn a_guest_that_somebody_has_let_go_on_or_reset_since_its_save_is_told_from_one_that_stands() {
+        let of = |status: &str| {
+            moved_since_save(&format!(r#"{{"return":{{"status":"{status}","running":false}},"id":"libvirt-7"}}"#))
+        };
+        assert_eq!([of("postmigrate"), of("finish-migrate")], [None, None]);
+        for moved in ["running", "paused", "prelaunch", "io-error", "shutdown"] {
+            assert_eq!(of(moved).as_deref(), Some(moved));
+        }
+        for junk in ["", "{}", r#"{"return":{}}"#, r#"{"error":{"class":"GenericError","desc":"no"}}"#] {
+            assert!(moved_since_save(junk).is_some(), "{junk}");
+        }
     }
 }

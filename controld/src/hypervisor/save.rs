@@ -1,61 +1,117 @@
-//! A machine's memory, written to a file while the machine stays: it is paused before, and somebody lets it go on afterwards.
+//! A machine's memory, written to a file while the machine stays, and its disks copied: it is paused for that, and goes on.
 //!
 //! libvirt's own save ends the machine. What does not is a snapshot of the memory alone, into a file of the same form. QEMU has given
 //! up its disks once that is written, until the guest goes on: nothing is left in its caches, and whoever copies a disk meanwhile
 //! has what the memory knows of.
+//!
+//! All that the guest stands still for is one call: nothing of it waits for its turn behind others then, and nobody has to be there to
+//! let the guest go on. A call cannot be taken back, so one that comes too late to be wanted pauses nothing.
 
 use std::path::Path;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use common::Chain;
+use common::{Chain, now_nanos};
 use quick_xml::escape::escape;
+use tokio::time::timeout;
 use tokio_util::sync::CancellationToken;
 use uuid::Uuid;
 use vmspec::error::{Error, Kind, Result};
 
 use super::calls::{PEER, QUICK_DEADLINE, finished};
-use super::ffi::{Connection, LibvirtError, NO_DOMAIN, OPERATION_INVALID};
+use super::ffi::{Connection, Domain, LibvirtError, NO_DOMAIN, OPERATION_INVALID};
 use super::link::Lane;
 use super::machines::existing;
-use super::{Hypervisor, meaning};
+use super::{Hypervisor, meaning, monitor};
 use crate::trace;
 
-const WHAT: &str = "write the machine's memory";
-/// Of the largest machines, to a slow disk.
-const DEADLINE: Duration = Duration::from_secs(1800);
-/// How long it waits behind others.
+const WHAT: &str = "write the machine's memory and disks";
+/// How long it waits behind others. The guest runs meanwhile.
 const TURN_DEADLINE: Duration = Duration::from_secs(60);
 /// Between two tries to end one that is not wanted any more.
 const AGAIN: Duration = Duration::from_secs(1);
+/// How long those go on.
+const GIVING_UP: Duration = Duration::from_secs(30);
+
+/// When a guest has stood still, in nanoseconds since the epoch.
+#[derive(Debug, Clone, Copy)]
+pub struct Stood {
+    pub since: i64,
+    pub until: i64,
+}
+
+/// Why a machine was not saved.
+#[derive(Debug)]
+pub struct NotSaved {
+    pub error: Error,
+    /// Whether its guest may stand still for that.
+    pub may_stand: bool,
+}
 
 impl Hypervisor {
-    /// Writes memory and devices of a machine that is paused to a file, in libvirt's form of saved machines. It stays paused. Where it is
-    /// `unwanted` meanwhile, libvirt is told to end it.
+    /// Pauses a machine, writes its memory and devices to a file that is there, in libvirt's form of saved machines, has its disks copied,
+    /// which may block, and lets it go on. If it is `unwanted` meanwhile, or takes longer than `deadline`, libvirt is told to end it.
     ///
     /// # Errors
-    /// When there is no such machine, something of it cannot be saved, the file cannot be written, or libvirt does not answer in time.
-    pub async fn save_memory(&self, id: Uuid, file: &Path, unwanted: &CancellationToken) -> Result<()> {
-        let file = file.to_str().map(str::to_owned).ok_or_else(|| {
-            Error::new(Kind::Invalid, format!("`{}` is not UTF-8, which libvirt wants", file.display()))
-        })?;
-        let save = move |connection: &Connection| {
-            let domain = existing(connection, id)?;
-            let targets = meaning::targets_of(&domain.xml()?);
-            domain.snapshot(&memory_alone(&file, &targets))
+    /// When there is no such machine, it is paused, something of it cannot be saved, the file cannot be written, or libvirt does not
+    /// answer in time; when somebody else has let it go on before all was copied; that of `copy`.
+    pub async fn save<T: Send + 'static>(
+        &self,
+        id: Uuid,
+        file: &Path,
+        deadline: Duration,
+        unwanted: &CancellationToken,
+        copy: impl FnOnce() -> Result<T> + Send + 'static,
+    ) -> Result<(Stood, T), NotSaved> {
+        let held = Arc::new(AtomicBool::new(false));
+        let saved = async {
+            let file = file.to_str().map(str::to_owned).ok_or_else(|| {
+                Error::new(Kind::Invalid, format!("`{}` is not UTF-8, which libvirt wants", file.display()))
+            })?;
+            let (token, held) = (unwanted.clone(), held.clone());
+            let save = move |connection: &Connection| {
+                let domain = existing(connection, id)?;
+                let targets = meaning::targets_of(&domain.xml()?);
+                hold(&domain, &token, &held)?;
+                let since = now_nanos();
+                let copied = domain.snapshot(&memory_alone(&file, &targets)).map(|()| copy());
+                let gone_on = let_go(&domain, copied.is_ok(), &token, &held);
+                let stood = Stood { since, until: now_nanos() };
+                match copied? {
+                    Ok(copied) => gone_on.map(|()| Ok((stood, copied))),
+                    Err(error) => Ok(Err(error)),
+                }
+            };
+            let turn = unwanted.run_until_cancelled(self.turn(WHAT, Lane::Saves, TURN_DEADLINE)).await;
+            let (lines, turn) = turn.unwrap_or_else(|| Err(given_up()))?;
+            let saved = finished(WHAT, deadline + GIVING_UP, lines.run(turn, save));
+            let mut saving = std::pin::pin!(trace::step(PEER, WHAT, saved));
+            let why = match timeout(deadline, unwanted.run_until_cancelled(&mut saving)).await {
+                Ok(Some(saved)) => return saved?,
+                Ok(None) => given_up(),
+                Err(_elapsed) => {
+                    let what = format!("memory and disks were not written within {} s", deadline.as_secs());
+                    Error::new(Kind::Deadline, what)
+                }
+            };
+            if timeout(GIVING_UP, self.end(id, saving)).await.is_err() {
+                tracing::warn!("memory and disks that are not wanted any more are still written");
+            }
+            Err(why)
         };
-        let turn = unwanted.run_until_cancelled(self.turn(WHAT, Lane::Saves, TURN_DEADLINE)).await;
-        let (lines, turn) = turn.unwrap_or_else(|| Err(given_up()))?;
-        let mut saving = std::pin::pin!(trace::step(PEER, WHAT, finished(WHAT, DEADLINE, lines.run(turn, save))));
-        if let Some(saved) = unwanted.run_until_cancelled(&mut saving).await {
-            return saved;
-        }
+        saved.await.map_err(|error| NotSaved { error, may_stand: held.load(Ordering::SeqCst) })
+    }
+
+    /// Ends what is written of a machine that is not wanted any more.
+    async fn end(&self, id: Uuid, mut saving: impl Future + Unpin) {
         loop {
             if let Err(error) = self.end_save(id).await {
                 tracing::warn!(error = %Chain(&error), "memory that is not wanted any more is still written; trying again");
             }
             // libvirt may not have come to it yet: then there was nothing to end.
-            if tokio::time::timeout(AGAIN, &mut saving).await.is_ok() {
-                return Err(given_up());
+            if timeout(AGAIN, &mut saving).await.is_ok() {
+                return;
             }
         }
     }
@@ -71,6 +127,58 @@ impl Hypervisor {
         };
         self.call_in(Lane::Presses, "end to write the machine's memory", QUICK_DEADLINE, abort).await
     }
+}
+
+/// Pauses a machine that runs and is still to be written. One that somebody else has paused is not ours to let go on.
+fn hold(domain: &Domain, unwanted: &CancellationToken, held: &AtomicBool) -> Result<(), LibvirtError> {
+    let not_wanted = || Err(invalid("it is not wanted any more".into()));
+    if unwanted.is_cancelled() {
+        return not_wanted();
+    }
+    if let Some(pause) = meaning::state_of(domain.state()?).pause {
+        return Err(invalid(pause.message().to_owned()));
+    }
+    held.store(true, Ordering::SeqCst);
+    domain.suspend()?;
+    // Who does not want it may have seen it run.
+    if unwanted.is_cancelled() {
+        domain.resume()?;
+        held.store(false, Ordering::SeqCst);
+        return not_wanted();
+    }
+    Ok(())
+}
+
+/// Lets a machine go on that [`hold`] has paused, unless somebody has done that: then its disks are not as its memory knows them.
+fn let_go(
+    domain: &Domain,
+    is_saved: bool,
+    unwanted: &CancellationToken,
+    held: &AtomicBool,
+) -> Result<(), LibvirtError> {
+    let status = if is_saved { domain.monitor(monitor::QUERY_STATUS).map(Some) } else { Ok(None) };
+    let moved = status.map(|status| status.and_then(|status| monitor::moved_since_save(&status)));
+    let has_stood = moved.as_ref().ok().filter(|_| is_saved).map(Option::is_none);
+    if is_ours(has_stood, unwanted.is_cancelled()) && meaning::state_of(domain.state()?).pause.is_some() {
+        domain.resume()?;
+        held.store(false, Ordering::SeqCst);
+    }
+    match moved? {
+        None => Ok(()),
+        Some(state) => Err(invalid(format!(
+            "somebody has let the guest go on, or reset it, before its disks were copied: QEMU is `{state}`"
+        ))),
+    }
+}
+
+/// Whether a pause is the one that [`hold`] made; `has_stood` is whether the guest has stood still since its memory was written, if it was
+/// and that is known. Who does not want a save any more lets the guest go on, and may pause it then.
+fn is_ours(has_stood: Option<bool>, is_unwanted: bool) -> bool {
+    has_stood.unwrap_or(!is_unwanted)
+}
+
+fn invalid(message: String) -> LibvirtError {
+    LibvirtError { code: OPERATION_INVALID, message }
 }
 
 fn is_nothing_to_end(error: &LibvirtError) -> bool {
@@ -101,6 +209,13 @@ mod tests {
             "<domainsnapshot><memory snapshot='external' file='/c/a&amp;&apos;b/memory'/><disks><disk name='vda' snapshot='no'/>\
              <disk name='sdb' snapshot='no'/></disks></domainsnapshot>"
         );
+    }
+
+    #[test]
+    fn a_pause_of_somebody_elses_is_not_ours_to_end() {
+        assert!(is_ours(Some(true), false) && is_ours(Some(true), true), "it has stood still since we paused it");
+        assert!(!is_ours(Some(false), false) && !is_ours(Some(false), true), "it has run since");
+        assert!(is_ours(None, false) && !is_ours(None, true), "who gave it up sees to it");
     }
 
     #[test]

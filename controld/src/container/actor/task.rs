@@ -135,7 +135,8 @@ impl<H: Host> Task<H> {
             Command::Update(resources, reply) => self.update(&resources, reply),
             Command::Pause(reply) => drop(reply.send(self.pause().await)),
             Command::Resume(reply) => drop(reply.send(self.resume().await)),
-            Command::Checkpoint { dir, unwanted, reply } => self.checkpoint(dir, unwanted, reply).await,
+            Command::Checkpoint { note, unwanted, reply } => self.checkpoint(note, unwanted, reply).await,
+            Command::EndCheckpoint(reply) => drop(reply.send(self.no_checkpoint().await)),
             Command::Remove(reply) => {
                 let removed = self.remove().await;
                 let gone = removed.is_ok();

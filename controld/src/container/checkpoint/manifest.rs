@@ -1,86 +1,129 @@
-//! `checkpoint.json`: what the files of a checkpoint are of, and what of a node they want. A directory that has it is whole.
+//! `manifest.json`: what the files of a checkpoint are of, and what of a node and a pod they want.
 //!
-//! It has no variable, annotation or argument of the pod: the memory has those, and is root's alone, too.
+//! It has what `RestorePod` has to compare, and nothing else: no variable, annotation, argument or path of the pod, of its machine or of
+//! QEMU. The memory has those, and is root's alone, too.
 
-use std::path::Path;
-
-use common::small_file;
 use proto::tap::{MacAddr, PodNet};
-use serde::Serialize;
-use uuid::Uuid;
-use vmspec::error::Result;
-use vmspec::plan::MachinePlan;
-use vmspec::{Applied, ContainerId};
+use serde::{Deserialize, Serialize};
+use vmspec::plan::{CpuSetting, DiskBus, Firmware, Hardware, MachineType};
 
-use super::failed;
 use super::plan::Of;
-use crate::model::{CONTAINER_VERSION, Container, PodName};
+use crate::model::{Container, PodName};
 
 /// Its name.
-pub(super) const NAME: &str = "checkpoint.json";
-const VERSION: u32 = 1;
+pub(super) const NAME: &str = "manifest.json";
+pub(super) const VERSION: u32 = 1;
 
 /// The manifest.
-#[derive(Debug, Serialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct Manifest {
-    version: u32,
-    /// The controld that made it.
-    instance: Uuid,
+    pub(super) version: u32,
     /// When the guest was paused, in nanoseconds since the epoch.
-    made_at: i64,
-    versions: Versions,
-    namespace: String,
-    pod: String,
-    pod_uid: String,
-    container: String,
-    container_id: ContainerId,
-    /// By its digest, as the machine has it, and as the pod calls it.
-    image_id: String,
-    image: String,
-    image_handler: String,
-    nics: Vec<NicMade>,
-    files: Vec<PartMade>,
-    /// Version of a container's record, which is that of `machine`.
-    machine_version: u32,
-    machine: MachinePlan,
-    /// What the machine had when it was written: it may have been given more since it was planned.
-    applied: Applied,
+    pub(super) made_at: i64,
+    /// For people: whose it is.
+    pub(super) namespace: String,
+    pub(super) pod: String,
+    pub(super) container: String,
+    /// The image's digest, `sha256:...`.
+    pub(super) image_id: String,
+    pub(super) emulator: Emulator,
+    pub(super) machine: Machine,
+    /// In the order of the guest's.
+    pub(super) nics: Vec<NicMade>,
+    /// Beside the root disk, in the order of the guest's.
+    pub(super) disks: Vec<DiskMade>,
+    pub(super) files: Vec<PartMade>,
 }
 
-/// What memory and devices depend on.
-#[derive(Debug, Serialize)]
-pub(super) struct Versions {
-    /// Empty if libvirt did not tell.
+/// What has written memory and devices.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub(super) struct Emulator {
+    /// Version of QEMU; empty if libvirt did not tell.
     pub(super) qemu: String,
     pub(super) libvirt: String,
     /// `kvm` or `qemu`.
     pub(super) accelerator: String,
 }
 
-/// When and by whom it was made.
+/// The node that writes a checkpoint.
 #[derive(Debug)]
-pub(super) struct Made {
-    pub(super) at: i64,
-    pub(super) instance: Uuid,
-    pub(super) versions: Versions,
+pub(super) struct Node {
+    pub(super) emulator: Emulator,
+    /// Its CPU, if a guest sees that.
+    pub(super) cpu: Option<String>,
 }
 
-/// A NIC, in the order of the guest's.
-#[derive(Debug, Serialize)]
-struct NicMade {
-    name: String,
-    network: String,
-    mac: MacAddr,
+/// What the guest finds itself on.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub(super) struct Machine {
+    /// With its version, as QEMU calls it.
+    #[serde(rename = "type")]
+    pub(super) kind: MachineType,
+    pub(super) firmware: Firmware,
+    pub(super) disk_bus: DiskBus,
+    /// The model's name, or `host-passthrough` or its like; `None` is all that the accelerator has.
+    pub(super) cpu: Option<String>,
+    /// What node the CPU is of, if it is the node's own, or the most like it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(super) node_cpu: Option<String>,
+    /// The CPU in detail, if the pod has said it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(super) cpu_setting: Option<CpuSetting>,
+    /// That it has now, and at most.
+    pub(super) vcpus: u16,
+    pub(super) max_vcpus: u16,
+    /// Bytes.
+    pub(super) memory: u64,
+    pub(super) max_memory: u64,
+}
+
+/// A NIC.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub(super) struct NicMade {
+    pub(super) name: String,
+    pub(super) mac: MacAddr,
+}
+
+/// A disk.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub(super) struct DiskMade {
+    /// By which the guest knows it.
+    pub(super) serial: String,
+    pub(super) read_only: bool,
+    /// The digest of an image that it is. Else it is one of the files.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(super) image_id: Option<String>,
 }
 
 /// A file.
-#[derive(Debug, Serialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct PartMade {
     pub(super) name: String,
     pub(super) of: Of,
     pub(super) bytes: u64,
     /// Of all of it, holes too, in lower case.
     pub(super) sha256: String,
+}
+
+// === impl Machine ===
+
+impl Machine {
+    fn of(container: &Container, node_cpu: Option<String>) -> Self {
+        let (plan, applied) = (&container.machine, container.applied());
+        let Hardware { machine, cpu, disk_bus, firmware, cpu_setting, .. } = &plan.hardware;
+        Self {
+            kind: machine.clone(),
+            firmware: *firmware,
+            disk_bus: *disk_bus,
+            cpu: cpu.as_ref().map(ToString::to_string),
+            node_cpu,
+            cpu_setting: cpu_setting.clone(),
+            vcpus: applied.vcpus,
+            max_vcpus: plan.cpus.max,
+            memory: applied.memory,
+            max_memory: plan.memory.max,
+        }
+    }
 }
 
 // === impl Manifest ===
@@ -90,66 +133,93 @@ impl Manifest {
         container: &Container,
         pod: PodName,
         net: Option<&PodNet>,
-        Made { at, instance, versions }: Made,
+        made_at: i64,
+        Node { emulator, cpu }: Node,
         files: Vec<PartMade>,
     ) -> Self {
         let nics = net.iter().flat_map(|net| &net.nics);
-        let nics = nics.map(|nic| NicMade { name: nic.name.to_string(), network: nic.network.clone(), mac: nic.mac });
+        let disks = container.machine.disks.iter().map(|disk| DiskMade {
+            serial: disk.serial.to_string(),
+            read_only: disk.read_only,
+            image_id: disk.source.image().map(|image| image.id.clone()),
+        });
         Self {
             version: VERSION,
-            instance,
-            made_at: at,
-            versions,
+            made_at,
             namespace: pod.namespace,
             pod: pod.name,
-            pod_uid: pod.uid,
             container: container.config.name.clone(),
-            container_id: container.id,
             image_id: container.image_id.clone(),
-            image: container.config.image_name().to_owned(),
-            image_handler: container.image_handler.clone(),
-            nics: nics.collect(),
+            emulator,
+            machine: Machine::of(container, cpu),
+            nics: nics.map(|nic| NicMade { name: nic.name.to_string(), mac: nic.mac }).collect(),
+            disks: disks.collect(),
             files,
-            machine_version: CONTAINER_VERSION,
-            machine: container.machine.clone(),
-            applied: container.applied(),
         }
-    }
-
-    /// Writes it to a directory whose other files are there and flushed.
-    ///
-    /// # Errors
-    /// When it is not written; then there is none.
-    pub(super) fn write(&self, dir: &Path) -> Result<()> {
-        small_file::write(&dir.join(NAME), self).map_err(|cause| failed("the checkpoint's manifest not written", cause))
     }
 }
 
 #[cfg(test)]
-mod tests {
-    use std::fs;
+pub(super) mod tests {
+    use serde_json::json;
+    use vmspec::plan::{Disk, DiskFile, DiskImage, DiskSource, Guest, GuestCommand, Serial};
 
     use super::*;
     use crate::container::tests::container;
 
-    #[test]
-    fn a_manifest_says_what_the_files_are_of_and_nothing_that_the_pod_hides() {
-        let dir = tempfile::tempdir().expect("tempdir");
+    fn disk(name: &str, source: DiskSource) -> Disk {
+        let serial = Serial::of_name(name);
+        Disk {
+            name: name.into(),
+            serial,
+            source,
+            path: "/s3cret".into(),
+            read_only: false,
+            options: Default::default(),
+        }
+    }
+
+    /// Of a machine that has what it should not tell.
+    pub(in crate::container::checkpoint) fn manifest() -> Manifest {
         let mut container = container("vm", 0);
         container.machine_annotations.insert("VirtletCloudInitUserData".into(), "s3cret".into());
-        let versions = Versions { qemu: "10.0.2".into(), libvirt: "11.3.0".into(), accelerator: "kvm".into() };
-        let made = Made { at: 7, instance: Uuid::from_u128(1), versions };
+        container.config.image = "s3cret/image".into();
+        container.machine.guest = Guest {
+            command: Some(GuestCommand { argv: vec!["sh".into(), "s3cret".into()], read_only_root: false }),
+            ..Guest::default()
+        };
+        container.machine.root.overlay = "/s3cret/root.qcow2".into();
+        container.machine.disks = vec![
+            disk("scratch", DiskSource::File(DiskFile { dir: "/s3cret".into(), size: 1 << 30, file_system: None })),
+            disk("model", DiskSource::Image(DiskImage { id: "sha256:1".into(), ..DiskImage::default() })),
+        ];
+        let emulator = Emulator { qemu: "10.0.2".into(), libvirt: "11.3.0".into(), accelerator: "kvm".into() };
         let part =
-            PartMade { name: "disk-1.raw".into(), of: Of::Disk("scratch".into()), bytes: 3, sha256: "ba78".into() };
+            PartMade { name: "disk-0.raw".into(), of: Of::Disk("scratch".into()), bytes: 3, sha256: "ba78".into() };
         let pod = PodName { uid: "u".into(), namespace: "ns".into(), name: "web".into() };
-        Manifest::of(&container, pod, None, made, vec![part]).write(dir.path()).expect("written");
-        let text = fs::read_to_string(dir.path().join(NAME)).expect("read");
+        Manifest::of(&container, pod, None, 7, Node { emulator, cpu: None }, vec![part])
+    }
+
+    #[test]
+    fn a_manifest_says_what_is_compared_and_nothing_that_the_pod_hides() {
+        let manifest = manifest();
+        let text = serde_json::to_string_pretty(&manifest).expect("JSON");
         assert!(!text.contains("s3cret"), "{text}");
-        let read: serde_json::Value = serde_json::from_str(&text).expect("JSON");
-        assert_eq!((&read["version"], &read["pod"], &read["made_at"]), (&1.into(), &"web".into(), &7.into()));
-        let files =
-            serde_json::json!([{ "name": "disk-1.raw", "of": { "disk": "scratch" }, "bytes": 3, "sha256": "ba78" }]);
-        assert_eq!(read["files"], files);
-        assert_eq!(serde_json::from_value::<MachinePlan>(read["machine"].clone()).expect("a plan"), container.machine);
+        assert_eq!(serde_json::from_str::<Manifest>(&text).expect("read"), manifest);
+        let expected = json!({
+            "version": 1, "made_at": 7, "namespace": "ns", "pod": "web", "container": "vm", "image_id": "sha256:0",
+            "emulator": { "qemu": "10.0.2", "libvirt": "11.3.0", "accelerator": "kvm" },
+            "machine": {
+                "type": "q35", "firmware": "bios", "disk_bus": "virtio", "cpu": null,
+                "vcpus": 1, "max_vcpus": 1, "memory": 1 << 27, "max_memory": 1 << 27,
+            },
+            "nics": [],
+            "disks": [
+                { "serial": "scratch", "read_only": false },
+                { "serial": "model", "read_only": false, "image_id": "sha256:1" },
+            ],
+            "files": [{ "name": "disk-0.raw", "of": { "disk": "scratch" }, "bytes": 3, "sha256": "ba78" }],
+        });
+        assert_eq!(serde_json::to_value(&manifest).expect("JSON"), expected);
     }
 }

@@ -1,60 +1,52 @@
 //! The directory of a checkpoint: which ones are none, its files as they are made, and what of one that broke off is removed.
 //!
-//! The memory of a guest is in it, so nobody but root may write to it, and what is in it is root's alone. `checkpoint.partial` is there from
-//! before the first other file until after the manifest, and says whose the rest is: what has no such mark is left as it is.
+//! The memory of a guest is in it, so nobody but root may write to it, and what is in it is root's alone, whatever the umask. While a
+//! checkpoint is made, all of it is in `checkpoint.partial`, a directory that is made for it and by nobody else: it has an empty file by
+//! the checkpoint's own name. One that is whole becomes `checkpoint`, all at once. So two at one directory do not touch each other's
+//! files, and nothing is removed that is not in a directory with that name in it.
 
-use std::fs::{self, File, OpenOptions};
-use std::io;
-use std::os::unix::fs::{MetadataExt as _, OpenOptionsExt as _, PermissionsExt as _, fchown};
+use std::ffi::CStr;
+use std::fs::{self, File};
+use std::io::{self, Write as _};
+use std::os::fd::AsFd;
+use std::os::unix::fs::{MetadataExt as _, PermissionsExt as _, fchown};
 use std::path::{Path, PathBuf};
 
-use common::small_file::{self, SmallFileError};
-use nix::libc::{O_NOFOLLOW, O_NONBLOCK};
 use nix::unistd::{getegid, geteuid};
-use serde::{Deserialize, Serialize};
+use rustix::fs::{AtFlags, CWD, Dir, Mode, OFlags, Stat, fstat, mkdirat, openat, renameat, stat, statat, unlinkat};
+use rustix::io::Errno;
+use rustix::path::Arg;
 use tokio_util::sync::CancellationToken;
 use uuid::Uuid;
-use vmspec::ContainerId;
 use vmspec::error::{Error, Kind, Result};
 
-use super::copy;
-use super::failed;
 use super::manifest::{self, PartMade};
-use super::plan::{Of, Part};
-use crate::files::remove;
+use super::plan::{MEMORY, Of, Part};
+use super::{copy, failed, wanted_still};
 
-/// Memory and devices.
-pub(super) const MEMORY: &str = "memory";
-const MARK: &str = "checkpoint.partial";
-/// What [`small_file`] has of a file that it writes.
-const HALF: &str = "checkpoint.new";
+/// Of one that is being made.
+const PARTIAL: &str = "checkpoint.partial";
+/// Of one that is whole.
+const WHOLE: &str = "checkpoint";
+/// Of files that are removed while somebody has them open, as NFS calls them.
+const STILL_OPEN: &str = ".nfs";
 /// Longest path, with room for the names of files.
 const MAX_PATH: usize = 3072;
-const VERSION: u32 = 1;
-
-/// Whose a checkpoint is that has no manifest yet.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub(super) struct Mark {
-    version: u32,
-    /// The controld.
-    instance: Uuid,
-    container: ContainerId,
-}
+/// What stat(2) counts, in bytes.
+const BLOCK: u64 = 512;
 
 /// Files of a checkpoint that is being made.
 #[derive(Debug)]
 pub(super) struct Files {
+    /// The directory that the caller has named, and what there is of the checkpoint's own.
+    dir: PathBuf,
+    top: File,
+    half: File,
+    /// The checkpoint's own name.
+    id: String,
     memory: File,
     /// Each with its source and its copy.
     parts: Vec<(Part, File, File)>,
-}
-
-// === impl Mark ===
-
-impl Mark {
-    pub(super) fn new(instance: Uuid, container: ContainerId) -> Self {
-        Self { version: VERSION, instance, container }
-    }
 }
 
 /// The directory that a path names, if a checkpoint may be written to it: one that is there, empty, root's alone to write to, and not in `ours`.
@@ -63,8 +55,7 @@ impl Mark {
 /// When it is not such a one.
 pub(super) fn judge(text: &str, ours: &[PathBuf]) -> Result<PathBuf> {
     let path = Path::new(text);
-    let none =
-        |kind, why: &str| Err(Error::new(kind, format!("a checkpoint is not written to `{}`: {why}", shown(text))));
+    let none = |kind, why: &str| Err(refused(kind, path, why));
     let invalid = |why| none(Kind::Invalid, why);
     let state = |why: &str| none(Kind::State, why);
     if !path.is_absolute() || text.len() > MAX_PATH || text.chars().any(char::is_control) {
@@ -97,72 +88,146 @@ pub(super) fn judge(text: &str, ours: &[PathBuf]) -> Result<PathBuf> {
     if let Some(above) = real.ancestors().skip(1).find(|above| !is_roots(above)) {
         return state(&format!("others than root may move what is in `{}`", above.display()));
     }
-    let mut entries = fs::read_dir(&real).map_err(|cause| failed("the checkpoint's directory not listed", cause))?;
-    if entries.next().is_some() {
-        return state("it is not empty");
+    let listed = open_dir(CWD, &real).and_then(|dir| other_than("", &dir));
+    match listed.map_err(|cause| failed("the checkpoint's directory not listed", cause))? {
+        Some(other) => Err(taken(&real, &other)),
+        None => Ok(real),
     }
-    Ok(real)
 }
 
-/// Marks a directory, and makes all files of a checkpoint there, so that none is made once the guest is paused.
+/// Makes all files of the checkpoint of this name, so that none is made once the guest is paused.
 ///
 /// # Errors
-/// When one is there, or a file of the machine's is not.
-pub(super) fn begin(dir: &Path, mark: &Mark, parts: Vec<Part>) -> Result<Files> {
-    small_file::write(&dir.join(MARK), mark).map_err(|cause| failed("the checkpoint's directory not marked", cause))?;
-    let made = |name: &str| {
-        let file = OpenOptions::new().read(true).write(true).create_new(true).mode(0o600).open(dir.join(name));
-        file.map_err(|cause| failed("a file of the checkpoint not made", cause))
+/// When there is another one, or a file of the machine's is not there. What was made by then is for [`clear`].
+pub(super) fn begin(dir: &Path, id: Uuid, parts: Vec<Part>, unwanted: &CancellationToken) -> Result<Files> {
+    wanted_still(unwanted)?;
+    let not_marked = |cause: io::Error| failed("the checkpoint's directory not marked", cause);
+    let top = open_dir(CWD, dir).map_err(not_marked)?;
+    match mkdirat(&top, PARTIAL, Mode::RWXU) {
+        Err(Errno::EXIST) => return Err(taken(dir, PARTIAL)),
+        marked => marked.map_err(|cause| not_marked(cause.into()))?,
+    }
+    let id = id.to_string();
+    let marked = || {
+        let half = open_dir(&top, PARTIAL)?;
+        half.set_permissions(fs::Permissions::from_mode(0o700))?;
+        made(&half, &id)?.sync_all()?;
+        half.sync_all()?;
+        top.sync_all()?;
+        io::Result::Ok(half)
     };
-    let memory = made(MEMORY)?;
+    let half = marked().map_err(not_marked)?;
+    // Somebody may have come after the judge.
+    if let Some(other) = other_than(PARTIAL, &top).map_err(not_marked)? {
+        return Err(taken(dir, &other));
+    }
+    let new = |name: &str| made(&half, name).map_err(|cause| failed("a file of the checkpoint not made", cause));
+    let memory = new(MEMORY)?;
     let with_files = parts.into_iter().map(|part| {
         let source = source(&part.path).map_err(|cause| {
             Error::because(Kind::State, format!("`{}` of the machine not opened", part.path.display()), cause)
         })?;
-        let copy = made(&part.name)?;
+        let copy = new(&part.name)?;
         Ok((part, source, copy))
     });
-    Ok(Files { memory, parts: with_files.collect::<Result<_>>()? })
+    let parts = with_files.collect::<Result<_>>()?;
+    Ok(Files { dir: dir.to_owned(), top, half, id, memory, parts })
+}
+
+/// Removes what is there of the checkpoint of this name, unless that is whole. Fine if there is nothing, or no directory.
+///
+/// # Errors
+/// When something stays.
+pub(super) fn clear(dir: &Path, id: Uuid, names: &[String]) -> Result<()> {
+    cleared(dir, &id.to_string(), names).map_err(|cause| failed("a file of a checkpoint that broke off stays", cause))
+}
+
+fn cleared(dir: &Path, id: &str, names: &[String]) -> io::Result<()> {
+    let Some(top) = there(open_dir(CWD, dir))? else { return Ok(()) };
+    // Killed when it was whole, and not yet without its name.
+    if let Some(whole) = there(open_dir(&top, WHOLE))? {
+        there(unlinkat(&whole, id, AtFlags::empty()).map_err(io::Error::from))?;
+    }
+    let Some(half) = there(open_dir(&top, PARTIAL))? else { return Ok(()) };
+    if there(statat(&half, id, AtFlags::SYMLINK_NOFOLLOW).map_err(io::Error::from))?.is_some() {
+        for name in names.iter().map(String::as_str).chain([MEMORY, manifest::NAME]) {
+            there(unlinkat(&half, name, AtFlags::empty()).map_err(io::Error::from))?;
+        }
+        if let Some(other) = other_than(id, &half)?.filter(|other| other.starts_with(STILL_OPEN)) {
+            return Err(io::Error::other(format!("the file server has `{other}` still, as somebody has it open")));
+        }
+        // Last: what has no name in it is nobody's.
+        there(unlinkat(&half, id, AtFlags::empty()).map_err(io::Error::from))?;
+        tracing::info!(dir = %dir.display(), "what was there of a checkpoint that broke off is removed");
+    }
+    // An empty one is of a checkpoint that came no further. Should another one just have made it, that finds it gone and fails.
+    match unlinkat(&top, PARTIAL, AtFlags::REMOVEDIR) {
+        Ok(()) | Err(Errno::NOENT) => Ok(()),
+        Err(Errno::NOTEMPTY | Errno::EXIST) => {
+            tracing::warn!(dir = %dir.display(), "`{PARTIAL}` has files that are not this checkpoint's, and stays");
+            Ok(())
+        }
+        Err(cause) => Err(cause.into()),
+    }
+}
+
+/// A file of root's alone that was not there.
+fn made(dir: &File, name: &str) -> io::Result<File> {
+    let flags = OFlags::RDWR | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+    let file = File::from(openat(dir, name, flags, Mode::RUSR | Mode::WUSR)?);
+    file.set_permissions(fs::Permissions::from_mode(0o600))?;
+    Ok(file)
 }
 
 /// A file, and nothing that is followed: others may write to the directory of an emptyDir.
 fn source(path: &Path) -> io::Result<File> {
-    let file = OpenOptions::new().read(true).custom_flags(O_NOFOLLOW | O_NONBLOCK).open(path)?;
+    let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
+    let file = File::from(openat(CWD, path, flags, Mode::empty())?);
     if file.metadata()?.is_file() { Ok(file) } else { Err(io::Error::other("it is no file")) }
 }
 
-/// Whether a directory has a checkpoint with its manifest.
-///
-/// # Errors
-/// When it cannot be looked at.
-pub(super) fn is_whole(dir: &Path) -> Result<bool> {
-    fs::exists(dir.join(manifest::NAME)).map_err(|cause| failed("the checkpoint's directory not looked at", cause))
+fn open_dir(at: impl AsFd, name: impl Arg) -> io::Result<File> {
+    let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+    Ok(File::from(openat(at, name, flags, Mode::empty())?))
 }
 
-/// Removes the files of a checkpoint without a manifest, if they have this mark. Fine if there are none, or no directory.
-///
-/// # Errors
-/// When one stays.
-pub(super) fn clear(dir: &Path, mark: &Mark, names: &[String]) -> Result<()> {
-    let stays = |cause: io::Error| failed("a file of a checkpoint that broke off stays", cause);
-    match small_file::read::<Mark>(&dir.join(MARK), VERSION) {
-        Ok(Some(found)) if found == *mark => {}
-        Ok(None) => return Ok(()),
-        Err(SmallFileError::Io(cause)) => {
-            return Err(failed("the mark of a checkpoint not read", cause));
-        }
-        Ok(Some(_)) | Err(_) => {
-            tracing::warn!(dir = %dir.display(), "a checkpoint broke off, and its directory is not marked as ours: it stays as it is");
-            return Ok(());
+/// What there is in a directory beside `name`, as an error can show it.
+fn other_than(name: &str, dir: &File) -> io::Result<Option<String>> {
+    for entry in Dir::read_from(dir)? {
+        let entry = entry?;
+        let found: &CStr = entry.file_name();
+        if ![b".".as_slice(), b"..", name.as_bytes()].contains(&found.to_bytes()) {
+            return Ok(Some(shown(&found.to_string_lossy())));
         }
     }
-    if !is_whole(dir)? {
-        let files = names.iter().map(String::as_str).chain([MEMORY, HALF]);
-        files.map(|name| remove(&dir.join(name))).collect::<io::Result<()>>().map_err(stays)?;
-        tracing::info!(dir = %dir.display(), "what was there of a checkpoint that broke off is removed");
+    Ok(None)
+}
+
+/// `None` where nothing of that name is there, or nothing of that kind.
+fn there<T>(found: io::Result<T>) -> io::Result<Option<T>> {
+    match found {
+        Err(cause) if matches!(Errno::from_io_error(&cause), Some(Errno::NOENT | Errno::NOTDIR | Errno::LOOP)) => {
+            Ok(None)
+        }
+        found => found.map(Some),
     }
-    // Last: what has no mark is nobody's.
-    remove(&dir.join(MARK)).map_err(stays)
+}
+
+fn taken(dir: &Path, other: &str) -> Error {
+    let why = if other == PARTIAL {
+        format!("it is not empty: another checkpoint is being made there, or has left `{PARTIAL}`")
+    } else {
+        format!("it is not empty: there is `{other}`")
+    };
+    refused(Kind::State, dir, &why)
+}
+
+fn refused(kind: Kind, dir: &Path, why: &str) -> Error {
+    Error::new(kind, format!("a checkpoint is not written to `{}`: {why}", shown(&dir.to_string_lossy())))
+}
+
+fn is_same(one: &Stat, other: &Stat) -> bool {
+    (one.st_dev, one.st_ino) == (other.st_dev, other.st_ino)
 }
 
 /// Or whoever runs this, who is root but in tests.
@@ -177,121 +242,78 @@ fn shown(text: &str) -> String {
 // === impl Files ===
 
 impl Files {
+    /// Where libvirt is to write memory and devices.
+    pub(super) fn memory(&self) -> PathBuf {
+        self.dir.join(PARTIAL).join(MEMORY)
+    }
+
+    /// Bytes of what is copied: without holes, and with them.
+    pub(super) fn bytes(&self) -> io::Result<(u64, u64)> {
+        self.parts.iter().try_fold((0_u64, 0_u64), |(data, all), (_, source, _)| {
+            let found = source.metadata()?;
+            Ok((data.saturating_add(found.blocks().saturating_mul(BLOCK)), all.saturating_add(found.len())))
+        })
+    }
+
     /// Copies what the guest does not write to now.
     pub(super) fn copy(&self, unwanted: &CancellationToken) -> io::Result<()> {
         self.parts.iter().try_for_each(|(_, source, copy)| copy::content(source, copy, unwanted))
     }
 
     /// Flushes all to the disk, as root's alone; what they are.
-    pub(super) fn finish(self, unwanted: &CancellationToken) -> io::Result<Vec<PartMade>> {
-        let memory = (MEMORY.to_owned(), Of::Memory, self.memory);
-        let parts = self.parts.into_iter().map(|(part, _, copy)| (part.name, part.of, copy));
-        let finished = |(name, of, file): (String, Of, File)| {
+    pub(super) fn finish(&self, unwanted: &CancellationToken) -> io::Result<Vec<PartMade>> {
+        let parts = self.parts.iter().map(|(part, _, copy)| (&*part.name, &part.of, copy));
+        let finished = |(name, of, file): (&str, &Of, &File)| {
+            if !is_same(&fstat(file)?, &statat(&self.half, name, AtFlags::SYMLINK_NOFOLLOW)?) {
+                return Err(io::Error::other(format!("`{name}` is another file than was made")));
+            }
             // libvirt gives the memory's file to QEMU's user.
-            fchown(&file, Some(geteuid().as_raw()), Some(getegid().as_raw()))?;
+            fchown(file, Some(geteuid().as_raw()), Some(getegid().as_raw()))?;
             file.set_permissions(fs::Permissions::from_mode(0o600))?;
             file.sync_all()?;
-            let (bytes, sha256) = copy::digest(&file, unwanted)?;
-            Ok(PartMade { name, of, bytes, sha256 })
+            let (bytes, sha256) = copy::digest(file, unwanted)?;
+            Ok(PartMade { name: name.to_owned(), of: of.clone(), bytes, sha256 })
         };
-        std::iter::once(memory).chain(parts).map(finished).collect()
+        std::iter::once((MEMORY, &Of::Memory, &self.memory)).chain(parts).map(finished).collect()
+    }
+
+    /// Makes a checkpoint of what is finished, with this manifest.
+    ///
+    /// # Errors
+    /// When something else has come to the directory, or to its path, or the disk fails: then there is none.
+    pub(super) fn publish(&self, manifest: &[u8], unwanted: &CancellationToken) -> Result<()> {
+        let not_written = |cause: io::Error| failed("the checkpoint's manifest not written", cause);
+        let write = || {
+            let mut file = made(&self.half, manifest::NAME)?;
+            file.write_all(manifest)?;
+            file.sync_all()?;
+            self.half.sync_all()
+        };
+        write().map_err(not_written)?;
+        let is_where_it_was = || {
+            let (now, half) = (stat(&self.dir)?, stat(self.dir.join(PARTIAL))?);
+            io::Result::Ok(is_same(&now, &fstat(&self.top)?) && is_same(&half, &fstat(&self.half)?))
+        };
+        if !is_where_it_was().map_err(not_written)? {
+            let why = "it is another directory than when this began; has it been moved, or something mounted there?";
+            return Err(refused(Kind::State, &self.dir, why));
+        }
+        if let Some(other) = other_than(PARTIAL, &self.top).map_err(not_written)? {
+            return Err(taken(&self.dir, &other));
+        }
+        wanted_still(unwanted)?;
+        match renameat(&self.top, PARTIAL, &self.top, WHOLE) {
+            Err(Errno::EXIST | Errno::NOTEMPTY | Errno::NOTDIR) => return Err(taken(&self.dir, WHOLE)),
+            renamed => renamed.map_err(|cause| not_written(cause.into()))?,
+        }
+        let flush = || {
+            self.top.sync_all()?;
+            // It is nobody's to remove now.
+            io::Result::Ok(unlinkat(&self.half, &*self.id, AtFlags::empty())?)
+        };
+        flush().map_err(not_written)
     }
 }
 
 #[cfg(test)]
-mod tests {
-    use std::os::unix::fs::symlink;
-
-    use super::*;
-
-    fn mark(container: ContainerId) -> Mark {
-        Mark::new(Uuid::from_u128(1), container)
-    }
-
-    fn names(dir: &Path) -> Vec<String> {
-        let entries = fs::read_dir(dir).expect("listed");
-        let mut names: Vec<_> =
-            entries.map(|entry| entry.expect("entry").file_name().to_string_lossy().into_owned()).collect();
-        names.sort();
-        names
-    }
-
-    fn parts(dir: &Path) -> Vec<Part> {
-        fs::write(dir.join("overlay"), b"layer").expect("written");
-        vec![Part { name: "root.qcow2".into(), of: Of::Root, path: dir.join("overlay") }]
-    }
-
-    #[test]
-    fn a_directory_is_empty_roots_alone_and_not_ours() {
-        let dir = tempfile::tempdir().expect("tempdir");
-        let real = dir.path().canonicalize().expect("there");
-        let made = |name: &str| {
-            let path = real.join(name);
-            fs::create_dir(&path).expect("made");
-            fs::set_permissions(&path, fs::Permissions::from_mode(0o700)).expect("set");
-            path
-        };
-        let (good, open, full, ours) = (made("good"), made("open"), made("full"), made("ours"));
-        fs::set_permissions(&open, fs::Permissions::from_mode(0o770)).expect("set");
-        fs::write(full.join("x"), "").expect("written");
-        fs::create_dir(ours.join("in")).expect("made");
-        symlink(&good, real.join("link")).expect("linked");
-        symlink(&ours, real.join("state")).expect("linked");
-        let state = [real.join("state")];
-        assert_eq!(judge(good.to_str().expect("text"), &state).expect("a place"), good);
-        let text = |path: PathBuf| path.to_str().expect("text").to_owned();
-        for (path, kind, why) in [
-            (text(open), Kind::State, "others than root"),
-            (text(full.clone()), Kind::State, "not empty"),
-            (text(full.join("x")), Kind::State, "no directory"),
-            (text(real.join("link")), Kind::State, "no directory"),
-            (text(real.join("gone")), Kind::State, "not there"),
-            (text(ours.join("in")), Kind::Invalid, "its own files"),
-            (text(good.join("../ours/in")), Kind::Invalid, "its own files"),
-            ("relative".into(), Kind::Invalid, "absolute"),
-            (String::new(), Kind::Invalid, "absolute"),
-            ("/a\nb".into(), Kind::Invalid, "control"),
-            ("/a\0b".into(), Kind::Invalid, "control"),
-            (format!("/{}", "a".repeat(MAX_PATH)), Kind::Invalid, "3072 bytes"),
-        ] {
-            let refused = judge(&path, &state).expect_err(&path);
-            assert!(refused.kind() == kind && refused.to_string().contains(why), "{path}: {refused}");
-        }
-    }
-
-    #[test]
-    fn what_broke_off_goes_and_what_is_whole_stays() {
-        let (dir, machine) = (tempfile::tempdir().expect("tempdir"), tempfile::tempdir().expect("tempdir"));
-        let (dir, id) = (dir.path(), ContainerId::random());
-        let all = ["root.qcow2".to_owned()];
-        let files = begin(dir, &mark(id), parts(machine.path())).expect("begun");
-        files.copy(&CancellationToken::new()).expect("copied");
-        assert_eq!(names(dir), [MARK, MEMORY, "root.qcow2"]);
-        assert_eq!(fs::read(dir.join("root.qcow2")).expect("read"), b"layer");
-        let mode = |name: &str| fs::metadata(dir.join(name)).expect("there").permissions().mode() & 0o777;
-        assert_eq!([mode(MEMORY), mode("root.qcow2"), mode(MARK)], [0o600; 3]);
-        fs::write(dir.join("theirs"), "").expect("written");
-
-        clear(dir, &mark(ContainerId::random()), &all).expect("another's");
-        assert_eq!(names(dir), [MARK, MEMORY, "root.qcow2", "theirs"]);
-        clear(dir, &mark(id), &all).expect("cleared");
-        assert_eq!(names(dir), ["theirs"]);
-        clear(dir, &mark(id), &all).expect("again is fine");
-        clear(&dir.join("gone"), &mark(id), &all).expect("so is a directory that is not there");
-
-        begin(dir, &mark(id), parts(machine.path())).expect("begun");
-        fs::write(dir.join(manifest::NAME), "{}").expect("written");
-        clear(dir, &mark(id), &all).expect("cleared");
-        assert_eq!(names(dir), [manifest::NAME, MEMORY, "root.qcow2", "theirs"], "it is whole");
-    }
-
-    #[test]
-    fn a_file_that_is_a_link_is_not_followed() {
-        let (dir, machine) = (tempfile::tempdir().expect("tempdir"), tempfile::tempdir().expect("tempdir"));
-        let parts = parts(machine.path());
-        fs::rename(&parts[0].path, machine.path().join("other")).expect("moved");
-        symlink(machine.path().join("other"), &parts[0].path).expect("linked");
-        let refused = begin(dir.path(), &mark(ContainerId::random()), parts).expect_err("a link");
-        assert_eq!(refused.kind(), Kind::State);
-    }
-}
+mod tests;

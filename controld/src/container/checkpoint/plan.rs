@@ -15,6 +15,16 @@ use vmspec::plan::{DiskSource, Firmware, MachinePlan};
 use crate::model::{Container, ContainerState};
 use crate::volumes::uefi_variables;
 
+/// Files of a checkpoint: memory and devices, the root disk's own layer, what UEFI remembers.
+pub(super) const MEMORY: &str = "memory";
+pub(super) const ROOT: &str = "root.qcow2";
+pub(super) const UEFI: &str = "uefi.fd";
+
+/// The file of a disk beside the root disk, by its place among those.
+pub(super) fn disk_file(nth: usize) -> String {
+    format!("disk-{nth}.raw")
+}
+
 /// A file of a machine's that is copied.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Part {
@@ -100,14 +110,14 @@ fn refusals(machine: &MachinePlan, net: Option<&PodNet>) -> Vec<String> {
 /// Files that are copied of a machine that can have a checkpoint.
 pub(super) fn parts(machine: &MachinePlan) -> Vec<Part> {
     let overlay = &machine.root.overlay;
-    let mut parts = vec![Part { name: "root.qcow2".into(), of: Of::Root, path: overlay.clone() }];
+    let mut parts = vec![Part { name: ROOT.into(), of: Of::Root, path: overlay.clone() }];
     for (nth, disk) in machine.disks.iter().enumerate() {
         let Some(file) = disk.source.file() else { continue };
         let of = Of::Disk(disk.serial.to_string());
-        parts.push(Part { name: format!("disk-{nth}.raw"), of, path: file.path() });
+        parts.push(Part { name: disk_file(nth), of, path: file.path() });
     }
     if matches!(machine.hardware.firmware, Firmware::Uefi { .. }) {
-        parts.push(Part { name: "uefi.fd".into(), of: Of::Uefi, path: uefi_variables(overlay) });
+        parts.push(Part { name: UEFI.into(), of: Of::Uefi, path: uefi_variables(overlay) });
     }
     parts
 }

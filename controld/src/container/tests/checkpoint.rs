@@ -31,7 +31,7 @@ async fn a_machine_runs_on_after_its_checkpoint_and_is_not_shown_as_paused_meanw
     node.no_checkpoints(true);
     let writing = node.checkpointing(id, &wanted);
     node.pass(5).await;
-    assert_eq!(node.checkpoint_noted(id), Some(PathBuf::from("/checkpoint")));
+    assert_eq!(node.checkpoint_noted(id).map(|note| note.dir), Some(PathBuf::from("/checkpoint")));
     assert_eq!((node.is_paused(id), node.pause(id)), (Some(Pause::ByHand), None), "that is our affair");
     for refused in [
         node.hold(id).await,
@@ -103,6 +103,75 @@ async fn a_stop_or_an_end_amid_a_checkpoint_gives_it_up() {
         assert_over(&node, id);
         node.remove(id).await.expect("removed");
     }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_directory_that_does_not_answer_holds_up_neither_the_guest_nor_a_stop() {
+    let (node, id, wanted) = running().await;
+    node.no_checkpoints(true);
+    node.no_answer(true);
+    let writing = node.checkpointing(id, &wanted);
+    node.pass(5).await;
+    wanted.cancel();
+    node.pass(1).await;
+    assert_eq!(node.is_paused(id), None, "it goes on before files are removed");
+    writing.await.expect("no panic").expect_err("given up");
+    assert!(node.checkpoint_noted(id).expect("files are left").goes_on);
+    node.hold(id).await.expect("paused by hand");
+    node.pass(200).await;
+    assert_eq!(node.is_paused(id), Some(Pause::ByHand), "that is not ours to end");
+    let node = node.restart();
+    node.pass(200).await;
+    assert_eq!(node.is_paused(id), Some(Pause::ByHand), "nor the next controld's");
+    node.let_go(id).await.expect("resumed");
+    let refused = node.checkpointing(id, &wanted).await.expect("no panic").expect_err("one is not over");
+    assert_eq!(refused.kind(), Kind::Unavailable, "{refused}");
+    node.stop(id, GRACE).await.expect("stopped");
+    let refused = node.remove(id).await.expect_err("its files are left");
+    assert!(refused.kind() == Kind::Unavailable && refused.to_string().contains("/checkpoint"), "{refused}");
+    assert!(node.checkpoint_noted(id).is_some(), "on record as long as they are");
+    node.no_answer(false);
+    node.pass(120).await;
+    assert_over(&node, id);
+    node.remove(id).await.expect("removed");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_container_that_is_removed_amid_its_checkpoint_leaves_nothing() {
+    let (node, id, wanted) = running().await;
+    node.no_checkpoints(true);
+    let writing = node.checkpointing(id, &wanted);
+    node.pass(5).await;
+    node.remove(id).await.expect("removed");
+    writing.await.expect("no panic").expect_err("given up");
+    assert_eq!((node.halves(), node.wrong()), (0, Vec::new()));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_controld_that_goes_down_has_the_guest_go_on_before() {
+    let (node, id, wanted) = running().await;
+    node.no_checkpoints(true);
+    let writing = node.checkpointing(id, &wanted);
+    node.pass(5).await;
+    node.actors().get(id).expect("there").end_checkpoint().await.expect("over");
+    assert_over(&node, id);
+    writing.await.expect("no panic").expect_err("given up");
+}
+
+#[tokio::test(start_paused = true)]
+async fn who_looks_for_room_leaves_a_guest_alone_that_is_being_written() {
+    let (node, id, wanted) = running().await;
+    node.no_checkpoints(true);
+    let writing = node.checkpointing(id, &wanted);
+    node.pass(5).await;
+    // What was on its way to the disk found no room; now there is some.
+    node.pauses(id, Pause::DiskFull);
+    node.pass(600).await;
+    assert_eq!(node.is_paused(id), Some(Pause::DiskFull));
+    node.no_checkpoints(false);
+    writing.await.expect("no panic").expect("written");
+    node.pass(1).await;
+    assert_over(&node, id);
 }
 
 #[tokio::test(start_paused = true)]

@@ -1,7 +1,7 @@
 //! A node with one pod: libvirt, database and controld's tasks, of which each may fail, hang or be killed.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Duration;
 
@@ -21,7 +21,7 @@ use crate::container::host::Host;
 use crate::container::machine::Room;
 use crate::guest::console::end::CommandEnd;
 use crate::hypervisor::{DomainPhase, DomainState, Ending, HvEvent};
-use crate::model::{Container, ContainerState, ExitReason};
+use crate::model::{CheckpointNote, Container, ContainerState, ExitReason};
 use crate::store::boot::Boot;
 use crate::store::created;
 use crate::trace;
@@ -98,6 +98,8 @@ struct World {
     no_checkpoints: watch::Sender<bool>,
     /// Directories with a checkpoint that is not whole.
     halves: BTreeSet<PathBuf>,
+    /// Whether those do not answer.
+    no_answer: bool,
     /// The sandbox is there and has its network.
     sandbox_ready: bool,
     /// What must never be, and was.
@@ -412,44 +414,61 @@ impl Host for FakeHost {
         (applied, if is_small { Err(Error::new(Kind::State, "no machine is so small")) } else { Ok(()) })
     }
 
-    async fn checkpoint(&self, container: &Container, dir: &Path, unwanted: &CancellationToken) -> Result<()> {
-        let (id, dir) = (container.id, dir.to_owned());
+    async fn checkpoint(
+        &self,
+        container: &Container,
+        note: &CheckpointNote,
+        unwanted: &CancellationToken,
+    ) -> (bool, Result<()>) {
+        let (id, note) = (container.id, note.clone());
         let mut hang = self.world().no_checkpoints.subscribe();
-        let half = dir.clone();
-        self.libvirt(move |world| {
-            if world.disk.get(&id).is_none_or(|noted| noted.checkpoint.as_ref() != Some(&half)) {
+        let dir = note.dir.clone();
+        let begun = self.libvirt(move |world| {
+            if world.disk.get(&id).is_none_or(|noted| noted.checkpoint.as_ref() != Some(&note)) {
                 world.wrong.push(format!("{id} is paused for a checkpoint that is not on record"));
             }
-            world.halves.insert(half);
+            world.halves.insert(note.dir);
             world.paused.insert(id, Pause::ByHand);
             let id = world.machine(id);
             world.actors.hear(&HvEvent::Paused { id });
             Ok(())
-        })
-        .await?;
+        });
+        if let Err(error) = begun.await {
+            return (false, Err(error));
+        }
         if unwanted.run_until_cancelled(hang.wait_for(|hang| !hang)).await.is_none() {
-            return Err(Error::new(Kind::State, "given up"));
+            return (false, Err(Error::new(Kind::State, "given up")));
         }
         self.alive().await;
-        self.libvirt(move |world| {
+        let done = self.libvirt(move |world| {
             world.paused.remove(&id);
             world.tell(id, None);
             world.halves.remove(&dir);
+            Ok(())
+        });
+        let done = done.await;
+        (done.is_ok(), done)
+    }
+
+    async fn end_save(&self, container: &Container) -> Result<()> {
+        let id = container.id;
+        self.libvirt(move |world| {
+            if world.paused.remove(&id).is_some() {
+                world.tell(id, None);
+            }
             Ok(())
         })
         .await
     }
 
-    async fn end_checkpoint(&self, container: &Container, dir: &Path) -> Result<()> {
-        let (id, dir) = (container.id, dir.to_owned());
-        self.libvirt(move |world| {
-            if world.paused.remove(&id).is_some() {
-                world.tell(id, None);
-            }
-            world.halves.remove(&dir);
-            Ok(())
-        })
-        .await
+    async fn clear_checkpoint(&self, _container: &Container, note: &CheckpointNote) -> Result<()> {
+        self.alive().await;
+        if self.world().no_answer {
+            tokio::time::sleep(DEADLINE).await;
+            return Err(Error::new(Kind::Deadline, "the directory did not answer"));
+        }
+        self.world().halves.remove(&note.dir);
+        Ok(())
     }
 
     fn process(&self, _container: &Container) -> Option<ProcessId> {
@@ -643,6 +662,11 @@ impl Node {
         self.host.world().no_checkpoints.send_replace(none);
     }
 
+    /// Directories of checkpoints do not answer, or do again.
+    pub(super) fn no_answer(&self, none: bool) {
+        self.host.world().no_answer = none;
+    }
+
     /// Every machine that is on ends like this.
     pub(super) fn all_end(&self, ending: Ending) {
         let mut world = self.host.world();
@@ -767,7 +791,7 @@ impl Node {
     }
 
     /// The checkpoint that is on record, on disk.
-    pub(super) fn checkpoint_noted(&self, id: ContainerId) -> Option<PathBuf> {
+    pub(super) fn checkpoint_noted(&self, id: ContainerId) -> Option<CheckpointNote> {
         self.host.world().disk.get(&id).and_then(|container| container.checkpoint.clone())
     }
 
@@ -847,7 +871,8 @@ impl Node {
     /// What CheckpointPod asks for, beside the test.
     pub(super) fn checkpointing(&self, id: ContainerId, unwanted: &CancellationToken) -> JoinHandle<Result<()>> {
         let (node, unwanted) = (self.clone(), unwanted.clone());
-        tokio::spawn(async move { node.actors().get(id)?.checkpoint("/checkpoint".into(), unwanted).await })
+        let note = CheckpointNote { dir: "/checkpoint".into(), id: Uuid::new_v4(), goes_on: false };
+        tokio::spawn(async move { node.actors().get(id)?.checkpoint(note, unwanted).await })
     }
 
     pub(super) async fn remove(&self, id: ContainerId) -> Result<()> {

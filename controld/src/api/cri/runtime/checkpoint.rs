@@ -1,7 +1,7 @@
-//! CheckpointPod. A caller that leaves, or whose deadline has passed, wants no checkpoint: what was begun is undone then.
+//! CheckpointPod. A caller that leaves, or whose deadline has passed, wants no checkpoint, and nor does a controld that goes down: what was
+//! begun is undone then.
 
 use proto::cri::CheckpointPodRequest;
-use tokio_util::sync::CancellationToken;
 use tonic::Status;
 use vmspec::error::{Error, Kind, Result};
 
@@ -17,7 +17,8 @@ impl Runtime {
         answer(no_options(options.keys()))?;
         let sandbox = answer(self.sandbox_id(&pod_sandbox_id))?;
         let asked: Result<Vec<_>> = container_ids.iter().map(|id| self.container_id(id)).collect();
-        let (asked, containers, unwanted) = (answer(asked)?, self.containers.clone(), CancellationToken::new());
+        let (asked, containers) = (answer(asked)?, self.containers.clone());
+        let unwanted = containers.checkpoint_token();
         let _left = unwanted.clone().drop_guard();
         finish(async move { containers.checkpoint(&sandbox, &asked, &output_path, unwanted).await }).await
     }

@@ -80,7 +80,7 @@ impl<H: Host> Task<H> {
     async fn end(&mut self, end: End) {
         // It would make the cgroup again that is about to go.
         self.end_change().await;
-        self.drop_checkpoint().await;
+        self.unwant_checkpoint();
         let (was_seen, was_up) = (end.was_seen(), end.was_up());
         let seen = Circumstances {
             stopping: self.stopping.is_some(),
@@ -149,13 +149,8 @@ impl<H: Host> Task<H> {
         if matches!(act, Act::Refuse(..)) {
             return self.perform(act).await;
         }
-        self.drop_checkpoint().await;
-        if let Some(dir) = self.container.checkpoint.take() {
-            // There is nobody to try it again.
-            if let Err(error) = self.host.end_checkpoint(&self.container, &dir).await {
-                tracing::warn!(dir = %dir.display(), error = %Chain(&error), "files of a checkpoint that broke off are left behind");
-            }
-        }
+        // It is on record as long as something is left of it.
+        self.no_checkpoint().await?;
         let removed = async {
             self.host.clear(&self.container).await?;
             self.host.forget(&self.container).await

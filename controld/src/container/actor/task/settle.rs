@@ -19,11 +19,14 @@ impl<H: Host> Task<H> {
         self.again.begin();
         let recorded = if self.unwritten { self.record().await } else { Ok(()) };
         let compared = self.compare().await;
-        self.end_checkpoint().await;
+        self.end_checkpoint();
         if let Err(error) = recorded.and(compared) {
             tracing::warn!(error = %Chain(&error), "the container is not settled; trying again");
         }
-        self.again.end();
+        // What is left of a checkpoint is removed beside this.
+        if self.checkpoint.is_none() {
+            self.again.end();
+        }
     }
 
     async fn compare(&mut self) -> Result<()> {
@@ -36,7 +39,7 @@ impl<H: Host> Task<H> {
                 let is_coming_up = seen.is_some_and(|seen| seen.coming_up);
                 let runs_now = self.let_run(pause, is_coming_up).await;
                 // For its checkpoint, that is our affair alone.
-                let is_written = pause == Some(Pause::ByHand) && self.container.checkpoint.is_some();
+                let is_written = pause == Some(Pause::ByHand) && self.container.is_written();
                 self.paused(pause.filter(|_| !runs_now && !is_written));
                 if self.life.state() == ContainerState::Running {
                     self.confine(is_coming_up).await;
@@ -175,6 +178,10 @@ impl<H: Host> Task<H> {
 
     pub(super) async fn look_for_room(&mut self, now: Instant) {
         self.lookout.looked(now);
+        // It goes on when its disks are copied.
+        if self.container.is_written() {
+            return;
+        }
         let gone_on = match self.host.room(&self.container).await {
             Ok(room) if room.is_enough() => self.host.go_on(&self.container).await,
             Ok(_full) => return,

@@ -1,0 +1,214 @@
+//! Who is at work in which directory of a checkpoint. One may be a file server's that does not answer: then a thread there does not come
+//! back, and as little does one more that is sent after it. Who makes or removes a checkpoint has its place here first.
+//!
+//! So each checkpoint has one thread in its directory at a time, and each file system as many checkpoints as leave threads for all else.
+//! A thread keeps its place until it ends, also if nobody waits for it any more: what comes after it finds nothing half done.
+
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::Duration;
+
+use common::keyed_mutex::KeyGuard;
+use common::{KeyedMutex, off_reactor};
+use tokio::task::spawn_blocking;
+use tokio::time::timeout;
+use tokio_util::sync::CancellationToken;
+use vmspec::error::{Error, Kind, Result};
+
+use crate::disks::looks::{Look, Looks};
+
+/// Checkpoints at one file system, and at all.
+const MOST: (usize, usize) = (8, 32);
+
+/// What the checkpoints of a node share.
+#[derive(Debug)]
+pub struct Checkpoints {
+    looks: Looks,
+    turns: KeyedMutex,
+    closing: CancellationToken,
+}
+
+/// The right to work for one checkpoint, as long as this, a thread of it or its open files are there.
+#[derive(Debug)]
+pub(super) struct Place(Arc<(KeyGuard, Look)>);
+
+/// Open files, whose end may wait for a file server as well: they are closed on a thread that has their place.
+#[derive(Debug)]
+pub(super) struct Open<T: Send + 'static>(Option<(T, Place)>);
+
+// === impl Checkpoints ===
+
+impl Checkpoints {
+    /// None is made yet.
+    #[must_use]
+    pub fn new() -> Self {
+        let (of_one, most) = MOST;
+        Self { looks: Looks::new(of_one, most), turns: KeyedMutex::default(), closing: CancellationToken::new() }
+    }
+
+    /// What gives one checkpoint up; [`Self::close`] does, too.
+    pub(super) fn token(&self) -> CancellationToken {
+        self.closing.child_token()
+    }
+
+    /// Gives all up, those to come as well.
+    pub(super) fn close(&self) {
+        self.closing.cancel();
+    }
+
+    /// Waits for the place of the checkpoint of this name, whose files are, or will be, in `dirs`.
+    ///
+    /// # Errors
+    /// When an earlier thread of it has not ended `within` that time, or others have all places.
+    pub(super) async fn place(&self, name: String, dirs: Vec<PathBuf>, within: Duration) -> Result<Place> {
+        let had = async { (self.turns.lock(name).await, self.looks.begin(dirs).await) };
+        let late = |_elapsed| {
+            let what = "the checkpoint's directory was not looked at: earlier work there, or on the same file system, has not come to an end; \
+                        many checkpoints are being made, or a file system of the node hangs";
+            Error::new(Kind::Deadline, what)
+        };
+        Ok(Place(Arc::new(timeout(within, had).await.map_err(late)?)))
+    }
+}
+
+impl Default for Checkpoints {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+// === impl Place ===
+
+impl Place {
+    /// Work that has the place until it ends, wherever it runs.
+    pub(super) fn holding<T, W: FnOnce() -> T>(&self, work: W) -> impl FnOnce() -> T + use<T, W> {
+        let place = Self(self.0.clone());
+        move || {
+            let _place = place;
+            work()
+        }
+    }
+
+    /// Files that have the place until they are closed.
+    pub(super) fn keep<T: Send + 'static>(&self, files: T) -> Open<T> {
+        Open(Some((files, Self(self.0.clone()))))
+    }
+
+    /// Works on files, and says `what` has not happened if that does not end in time.
+    ///
+    /// # Errors
+    /// Those of the work; that it has not ended, or was given up: then it may go on.
+    pub(super) async fn work<T: Send + 'static>(
+        &self,
+        what: &str,
+        deadline: Duration,
+        unwanted: &CancellationToken,
+        work: impl FnOnce() -> Result<T> + Send + 'static,
+    ) -> Result<T> {
+        let working = off_reactor(self.holding(work));
+        let late = |_elapsed| Error::new(Kind::Deadline, format!("{what} within {} s", deadline.as_secs()));
+        let done = timeout(deadline, unwanted.run_until_cancelled(working)).await.map_err(late)?;
+        done.unwrap_or_else(|| Err(given_up()))
+    }
+}
+
+// === impl Open ===
+
+impl<T: Send + 'static> Open<T> {
+    /// The files, which are there until the end.
+    pub(super) fn files(&self) -> Result<&T> {
+        self.0.as_ref().map(|(files, _)| files).ok_or_else(given_up)
+    }
+}
+
+impl<T: Send + 'static> Drop for Open<T> {
+    fn drop(&mut self) {
+        if let Some(files) = self.0.take() {
+            drop(spawn_blocking(move || drop(files)));
+        }
+    }
+}
+
+pub(super) fn given_up() -> Error {
+    let why = "the checkpoint was given up: its caller has left, its VM is to stop, or controld goes down";
+    Error::new(Kind::State, why)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::mpsc::{Receiver, channel};
+
+    use tokio::task::JoinHandle;
+
+    use super::*;
+
+    const SOON: Duration = Duration::from_secs(60);
+
+    async fn place(checkpoints: &Arc<Checkpoints>, name: &str, dir: Option<&str>) -> Place {
+        checkpoints.place(name.to_owned(), dir.map(PathBuf::from).into_iter().collect(), SOON).await.expect("a place")
+    }
+
+    fn waiting(checkpoints: &Arc<Checkpoints>, name: &'static str, dir: &'static str) -> JoinHandle<Place> {
+        let checkpoints = checkpoints.clone();
+        tokio::spawn(async move { place(&checkpoints, name, Some(dir)).await })
+    }
+
+    #[tokio::test]
+    async fn what_hangs_costs_one_thread_and_is_not_overtaken() {
+        let (checkpoints, wanted) = (Arc::new(Checkpoints::new()), CancellationToken::new());
+        let (answer, hangs) = channel::<()>();
+        let first = place(&checkpoints, "one", Some("/proc")).await;
+        let late = first.work("not done", Duration::ZERO, &wanted, move || Ok(hangs.recv().is_ok())).await;
+        assert_eq!(late.expect_err("it hangs").kind(), Kind::Deadline);
+        drop(first);
+        let again = waiting(&checkpoints, "one", "/proc");
+        drop(place(&checkpoints, "two", Some("/proc")).await);
+        assert!(!again.is_finished(), "a thread is there");
+        answer.send(()).expect("it waits");
+        again.await.expect("it has ended");
+    }
+
+    #[tokio::test]
+    async fn what_hangs_when_it_is_closed_has_its_place_still() {
+        struct Hanging(Receiver<()>);
+        impl Drop for Hanging {
+            fn drop(&mut self) {
+                // Its end is the test's.
+                let _ = self.0.recv();
+            }
+        }
+        let checkpoints = Arc::new(Checkpoints::new());
+        let (answer, hangs) = channel::<()>();
+        let first = place(&checkpoints, "one", Some("/proc")).await;
+        drop(first.keep(Hanging(hangs)));
+        drop(first);
+        let again = waiting(&checkpoints, "one", "/proc");
+        drop(place(&checkpoints, "two", Some("/proc")).await);
+        assert!(!again.is_finished(), "a thread is there");
+        answer.send(()).expect("it waits");
+        again.await.expect("it is closed");
+    }
+
+    #[tokio::test]
+    async fn one_file_system_has_so_many_and_no_more() {
+        let checkpoints = Arc::new(Checkpoints::new());
+        let mut places = Vec::new();
+        for nth in 0..MOST.0 {
+            places.push(place(&checkpoints, &nth.to_string(), Some("/proc")).await);
+        }
+        let more = waiting(&checkpoints, "more", "/proc");
+        drop(place(&checkpoints, "elsewhere", None).await);
+        assert!(!more.is_finished(), "all are taken");
+        places.pop();
+        more.await.expect("one is free again");
+    }
+
+    #[tokio::test]
+    async fn what_is_not_wanted_any_more_is_not_begun_or_waited_for() {
+        let checkpoints = Arc::new(Checkpoints::new());
+        let (token, place) = (checkpoints.token(), place(&checkpoints, "one", Some("/proc")).await);
+        checkpoints.close();
+        let given_up = place.work("not done", SOON, &token, || -> Result<()> { panic!("it is begun") }).await;
+        assert_eq!(given_up.expect_err("controld goes down").kind(), Kind::State);
+    }
+}
