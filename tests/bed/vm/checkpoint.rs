@@ -5,7 +5,7 @@ use std::os::unix::fs::{MetadataExt as _, PermissionsExt as _};
 use std::path::Path;
 use std::time::Duration;
 
-use anyhow::{Context as _, Result, ensure};
+use anyhow::{Context as _, Result, anyhow, ensure};
 use proto::cri::{CheckpointPodRequest, RestorePodRequest};
 use serde_json::Value;
 use tests::case::{Bed, Case};
@@ -17,7 +17,9 @@ use tests::wait::{wait_for, wait_until};
 use tonic::Code;
 
 const GRACE: Duration = Duration::from_secs(30);
-const MARK: &str = "checkpoint.partial";
+/// What there is while one is made, and what there is then.
+const PARTIAL: &str = "checkpoint.partial";
+const WHOLE: &str = "checkpoint";
 
 pub(super) const CASES: &[Case] =
     &[Case { name: "vm::a_pod_is_checkpointed_and_runs_on", deadline: Duration::from_secs(480), run: checkpointed }];
@@ -33,40 +35,80 @@ fn checkpointed(bed: &Bed) -> Result<()> {
     let done = virtletctl(bed, &["checkpoint", "kept", path])?;
     ensure!(done.code == Some(0) && done.stdout == format!("{path}\n"), "{done:?}");
     whole(&dir)?;
-    let memory = virsh(&format!("save-image-dumpxml {path}/memory"))?;
+    let memory = virsh(&format!("save-image-dumpxml {path}/{WHOLE}/memory"))?;
     ensure!(memory.contains(&vm.domain()?), "not of this machine:\n{memory}");
-    sh(&format!("qemu-img check -q {path}/root.qcow2"))?;
+    sh(&format!("qemu-img check -q {path}/{WHOLE}/root.qcow2"))?;
     goes_on(&vm)?;
     let restore =
         RestorePodRequest { checkpoint_path: path.into(), config: Some(vm.pod.clone()), ..Default::default() };
     let refused = node.cri.call(|mut client| async move { client.restore_pod(restore).await });
     ensure!(refused.as_ref().is_err_and(|status| status.code() == Code::Unimplemented), "{refused:?}");
 
-    let broken = bed.dir.join("broken");
-    sh(&format!("mkdir -m 0700 {}", broken.display()))?;
-    let request = of(&vm, &broken);
-    let Node { cri, controld, .. } = &mut node;
-    std::thread::scope(|scope| {
-        let write = scope.spawn(|| cri.call(|mut client| async move { client.checkpoint_pod(request).await }));
-        wait_until("a checkpoint that is begun", GRACE, || broken.join(MARK).exists() || write.is_finished())?;
-        controld.kill9()?;
-        // Killed before the answer, as a rule.
-        drop(write.join());
-        anyhow::Ok(())
-    })?;
-    node.controld.start_again()?;
-    node.wait_ready()?;
-    wait_for("a guest that runs, and nothing that is not whole", BOOT_DEADLINE, || {
-        let is_over = virsh(&format!("domstate {}", vm.domain()?))?.trim() == "running" && !broken.join(MARK).exists();
-        Ok(is_over.then_some(()))
-    })?;
-    if fs::read_dir(&broken)?.next().is_some() {
-        whole(&broken)?;
+    twice(bed, &node, &vm)?;
+    for is_killed in [false, true] {
+        broken(bed, &mut node, &vm, is_killed)?;
+        goes_on(&vm)?;
     }
-    goes_on(&vm)?;
     ensure!(only_qemu()? == qemu, "another QEMU");
     complete(&vm.log_text()?)?;
     node.remove_vm(&vm, GRACE)
+}
+
+/// Of two at one directory there is one, and it is whole.
+fn twice(bed: &Bed, node: &Node, vm: &Vm) -> Result<()> {
+    let dir = bed.dir.join("twice");
+    sh(&format!("mkdir -m 0700 {}", dir.display()))?;
+    let write = || {
+        let request = of(vm, &dir);
+        node.cri.call(|mut client| async move { client.checkpoint_pod(request).await })
+    };
+    let answers = std::thread::scope(|scope| {
+        let both = [scope.spawn(write), scope.spawn(write)];
+        both.map(|one| one.join().map_err(|_panic| anyhow!("a call panicked")))
+    });
+    let [first, second] = answers;
+    let (first, second) = (first?, second?);
+    let refused = first.as_ref().err().or(second.as_ref().err()).context("both are done")?;
+    ensure!(first.is_ok() != second.is_ok(), "neither is: {first:?}, {second:?}");
+    // By the directory, or as the pod is being written.
+    let is_said = [Code::FailedPrecondition, Code::Unavailable].contains(&refused.code());
+    ensure!(is_said, "{refused:?}");
+    whole(&dir)
+}
+
+/// A controld that goes down amid a checkpoint has the guest go on before; of one that is killed the next one does. Nothing is left that is not
+/// whole.
+fn broken(bed: &Bed, node: &mut Node, vm: &Vm, is_killed: bool) -> Result<()> {
+    let dir = bed.dir.join(format!("broken-{is_killed}"));
+    sh(&format!("mkdir -m 0700 {}", dir.display()))?;
+    let request = of(vm, &dir);
+    let Node { cri, controld, .. } = &mut *node;
+    std::thread::scope(|scope| {
+        let write = scope.spawn(|| cri.call(|mut client| async move { client.checkpoint_pod(request).await }));
+        wait_until("a checkpoint that is begun", GRACE, || dir.join(PARTIAL).exists() || write.is_finished())?;
+        if is_killed {
+            controld.kill9()?;
+        } else {
+            controld.terminate()?;
+        }
+        // As a rule there was no time for another answer than an error.
+        drop(write.join());
+        anyhow::Ok(())
+    })?;
+    let is_over = || {
+        let state = virsh(&format!("domstate {}", vm.domain()?))?;
+        anyhow::Ok(state.trim() == "running" && !dir.join(PARTIAL).exists())
+    };
+    if !is_killed {
+        ensure!(is_over()?, "controld has left the guest paused, or files of a checkpoint");
+    }
+    node.controld.start_again()?;
+    node.wait_ready()?;
+    wait_for("a guest that runs, and nothing that is not whole", BOOT_DEADLINE, || Ok(is_over()?.then_some(())))?;
+    if fs::read_dir(&dir)?.next().is_some() {
+        whole(&dir)?;
+    }
+    Ok(())
 }
 
 /// What is no order for a checkpoint says so, and the guest is not stopped.
@@ -77,7 +119,7 @@ fn refused(bed: &Bed, node: &Node, vm: &Vm) -> Result<()> {
     let options = [("tcp-established".to_owned(), "true".to_owned())].into();
     for (request, code, said) in [
         (good.clone(), Code::FailedPrecondition, "it is not there"),
-        (of(vm, &full), Code::FailedPrecondition, "not empty"),
+        (of(vm, &full), Code::FailedPrecondition, "not empty: there is `x`"),
         (of(vm, Path::new("relative")), Code::InvalidArgument, "absolute path"),
         (of(vm, Path::new("/var/lib/virtlet/volumes")), Code::InvalidArgument, "its own files"),
         (CheckpointPodRequest { options, ..good.clone() }, Code::InvalidArgument, "`tcp-established` is not known"),
@@ -99,10 +141,17 @@ fn of(vm: &Vm, dir: &Path) -> CheckpointPodRequest {
     }
 }
 
-/// All files are root's alone, and as the manifest says.
+/// A directory has a checkpoint and nothing else; all files are root's alone, and as the manifest says, which names no path.
 fn whole(dir: &Path) -> Result<()> {
-    let manifest: Value = serde_json::from_slice(&fs::read(dir.join("checkpoint.json"))?)?;
-    let mut named = vec!["checkpoint.json"];
+    let there: Vec<_> = fs::read_dir(dir)?.map(|entry| Ok(entry?.file_name())).collect::<Result<_>>()?;
+    ensure!(there == [WHOLE], "{there:?}");
+    let dir = &dir.join(WHOLE);
+    let mode = fs::metadata(dir)?.permissions().mode() & 0o777;
+    ensure!(mode == 0o700, "{mode:o}");
+    let text = fs::read_to_string(dir.join("manifest.json"))?;
+    ensure!(!text.contains('/'), "{text}");
+    let manifest: Value = serde_json::from_str(&text)?;
+    let mut named = vec!["manifest.json"];
     for file in manifest["files"].as_array().context("no files")? {
         let name = file["name"].as_str().context("no name")?;
         let sum = sh(&format!("sha256sum {}", dir.join(name).display()))?;
@@ -119,7 +168,7 @@ fn whole(dir: &Path) -> Result<()> {
         there.push(name);
     }
     there.sort();
-    ensure!(there == named && named == ["checkpoint.json", "memory", "root.qcow2"], "{there:?}, {named:?}");
+    ensure!(there == named && named == ["manifest.json", "memory", "root.qcow2"], "{there:?}, {named:?}");
     Ok(())
 }
 
