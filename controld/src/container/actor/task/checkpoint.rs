@@ -70,6 +70,11 @@ impl<H: Host> Task<H> {
             let what = format!("container `{id}` cannot be checkpointed: {}", pause.message());
             return Err(Error::new(Kind::State, what));
         }
+        // Its start, of an earlier controld, has yet to let it run.
+        if self.is_held {
+            let what = format!("container `{id}` is still being started, so it cannot be checkpointed; try again");
+            return Err(Error::new(Kind::Unavailable, what));
+        }
         if self.stopping.is_some() {
             let what = format!("container `{id}` is being stopped, so it cannot be checkpointed");
             return Err(Error::new(Kind::State, what));
@@ -175,8 +180,9 @@ impl<H: Host> Task<H> {
         }
     }
 
-    /// Gives a checkpoint up, and waits until the guest goes on, but not for long.
+    /// Gives a checkpoint up, and waits until the guest goes on, but not for long. That is tried now, also if it was in vain just before.
     pub(super) async fn give_up_checkpoint(&mut self, within: Duration) {
+        self.end_checkpoint();
         self.unwant_checkpoint();
         if let Some(let_go) = self.checkpoint.as_ref().map(|checkpoint| checkpoint.let_go.clone()) {
             // Late, the machine ends as it is.
