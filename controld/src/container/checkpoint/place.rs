@@ -306,12 +306,18 @@ impl Files {
             Err(Errno::EXIST | Errno::NOTEMPTY | Errno::NOTDIR) => return Err(taken(&self.dir, WHOLE)),
             renamed => renamed.map_err(|cause| not_written(cause.into()))?,
         }
-        let flush = || {
-            self.top.sync_all()?;
-            // It is nobody's to remove now.
-            io::Result::Ok(unlinkat(&self.half, &*self.id, AtFlags::empty())?)
-        };
-        flush().map_err(not_written)
+        if let Err(cause) = self.top.sync_all() {
+            // Who hears of a failure is to find none.
+            if let Err(cause) = renameat(&self.top, WHOLE, &self.top, PARTIAL) {
+                tracing::warn!(dir = %self.dir.display(), %cause, "a checkpoint that may not be on the disk stays");
+            }
+            return Err(not_written(cause));
+        }
+        // It is nobody's to remove now. With its name in it, it is as whole.
+        if let Err(cause) = unlinkat(&self.half, &*self.id, AtFlags::empty()) {
+            tracing::warn!(dir = %self.dir.display(), %cause, "an empty file stays in a checkpoint that is whole");
+        }
+        Ok(())
     }
 }
 
