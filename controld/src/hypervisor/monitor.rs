@@ -24,6 +24,8 @@ struct RunState {
     status: String,
 }
 
+/// Longest run state of QEMU's, in bytes.
+const MAX_STATE: usize = 32;
 /// Asks for QEMU's run state.
 pub(super) const QUERY_STATUS: &str = r#"{"execute":"query-status"}"#;
 
@@ -32,11 +34,15 @@ pub(super) const QUERY_STATUS: &str = r#"{"execute":"query-status"}"#;
 pub(super) fn moved_since_save(answer: &str) -> Option<String> {
     match serde_json::from_str::<Status>(answer) {
         // libvirt is told of the memory's end a moment before QEMU changes its state.
-        Ok(Status { r#return: RunState { status } }) => {
-            (!matches!(&*status, "postmigrate" | "finish-migrate")).then_some(status)
-        }
-        Err(_) => Some("in a state that it does not tell".to_owned()),
+        Ok(Status { r#return: RunState { status } }) if matches!(&*status, "postmigrate" | "finish-migrate") => None,
+        // A guest that has taken QEMU over may say anything, and errors show it.
+        Ok(Status { r#return: RunState { status } }) if is_word(&status) => Some(status),
+        Ok(_) | Err(_) => Some("in a state that it does not tell".to_owned()),
     }
+}
+
+fn is_word(state: &str) -> bool {
+    state.len() <= MAX_STATE && state.bytes().all(|byte| byte.is_ascii_lowercase() || byte == b'-')
 }
 
 /// Why QEMU has not done what it was told, if it has not.
@@ -70,6 +76,9 @@ mod tests {
         }
         for junk in ["", "{}", r#"{"return":{}}"#, r#"{"error":{"class":"GenericError","desc":"no"}}"#] {
             assert!(moved_since_save(junk).is_some(), "{junk}");
+        }
+        for word in ["a\\nb".to_owned(), "a".repeat(MAX_STATE + 1)] {
+            assert_eq!(of(&word).as_deref(), Some("in a state that it does not tell"));
         }
     }
 }

@@ -32,6 +32,8 @@ const MAX_LEN: usize = 256 << 10;
 const DIGEST: usize = 64;
 /// Longest part of a manifest's word that an error shows, in characters.
 const MAX_SHOWN: usize = 64;
+/// Most differences that an error tells: a manifest may have thousands, and a status of gRPC has room for kilobytes.
+const MAX_TOLD: usize = 32;
 
 /// What there is where a checkpoint is to go on.
 #[derive(Debug)]
@@ -74,7 +76,7 @@ pub(super) fn parse(bytes: &[u8]) -> Result<Manifest> {
 /// Whether it can.
 ///
 /// # Errors
-/// When it cannot; all reasons are told.
+/// When it cannot; all reasons are told, up to a limit.
 pub(super) fn check(manifest: &Manifest, here: &Here<'_>) -> Result<()> {
     let mut differs = files(manifest);
     differs.extend(emulator(&manifest.emulator, here.emulator));
@@ -87,6 +89,7 @@ pub(super) fn check(manifest: &Manifest, here: &Here<'_>) -> Result<()> {
     if differs.is_empty() {
         return Ok(());
     }
+    differs.truncate(MAX_TOLD);
     Err(Error::new(Kind::State, format!("the checkpoint cannot go on here: {}", differs.join("; "))))
 }
 
