@@ -137,6 +137,27 @@ async fn a_directory_that_does_not_answer_holds_up_neither_the_guest_nor_a_stop(
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_stop_does_not_wait_for_the_next_try_to_let_a_guest_go_on() {
+    let (node, id, wanted) = running().await;
+    node.no_checkpoints(true);
+    let writing = node.checkpointing(id, &wanted);
+    node.pass(5).await;
+    node.faults(&[Fault::Refused; 100]);
+    wanted.cancel();
+    writing.await.expect("no panic").expect_err("given up");
+    // Half a minute is between two tries by then, and the last one was just now.
+    node.pass(62).await;
+    assert_eq!(node.is_paused(id), Some(Pause::ByHand), "libvirt refuses");
+    node.no_more_faults();
+    let beside = node.clone();
+    let stopping = tokio::spawn(async move { beside.stop(id, GRACE).await });
+    node.pass(1).await;
+    assert_eq!(node.is_paused(id), None, "a guest that is paused does not shut down");
+    stopping.await.expect("no panic").expect("stopped");
+    assert_over(&node, id);
+}
+
+#[tokio::test(start_paused = true)]
 async fn a_container_that_is_removed_amid_its_checkpoint_leaves_nothing() {
     let (node, id, wanted) = running().await;
     node.no_checkpoints(true);
