@@ -82,12 +82,14 @@ pub(super) async fn judge(uses: &Arc<Uses>, container: &Container, path: &str) -
 }
 
 /// Writes a machine that runs to a directory that was judged, until `unwanted` gives it up: whether the guest is known to go on then, and
-/// whether there is a checkpoint. Else files of it may be there until [`clear`].
+/// whether there is a checkpoint. Else files of it may be there until [`clear`]. `goes_on` is cancelled once the guest runs again, before its
+/// files are flushed and hashed.
 pub(super) async fn write(
     uses: &Arc<Uses>,
     container: &Container,
     note: &CheckpointNote,
     unwanted: &CancellationToken,
+    goes_on: &CancellationToken,
 ) -> (bool, Result<()>) {
     // Threads and calls that are late end with this.
     let _over = unwanted.clone().drop_guard();
@@ -96,7 +98,10 @@ pub(super) async fn write(
         Err(error) => return (true, Err(error)),
     };
     match cut(uses, container, begun, unwanted).await {
-        Ok((begun, stood)) => (true, finish(uses, container, begun, stood.since, unwanted).await),
+        Ok((begun, stood)) => {
+            goes_on.cancel();
+            (true, finish(uses, container, begun, stood.since, unwanted).await)
+        }
         Err(NotSaved { error, may_stand }) => (!may_stand, Err(error)),
     }
 }

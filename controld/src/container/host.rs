@@ -68,12 +68,13 @@ pub(super) trait Host: Clone + Send + Sync + 'static {
     fn resume(&self, container: &Container) -> impl Future<Output = Result<()>> + Send;
 
     /// Writes the machine for a checkpoint that is on record, until `unwanted` gives it up: whether its guest is known to go on then, and
-    /// whether there is a checkpoint. If not, files of it may be left.
+    /// whether there is a checkpoint. If not, files of it may be left. Cancels `goes_on` as soon as the guest has been paused and runs again.
     fn checkpoint(
         &self,
         container: &Container,
         note: &CheckpointNote,
         unwanted: &CancellationToken,
+        goes_on: &CancellationToken,
     ) -> impl Future<Output = (bool, Result<()>)> + Send;
 
     /// Ends what is still written of the machine's memory, and lets the guest go on; fine if it does, or is gone.
@@ -195,8 +196,9 @@ impl Host for Arc<Uses> {
         container: &Container,
         note: &CheckpointNote,
         unwanted: &CancellationToken,
+        goes_on: &CancellationToken,
     ) -> (bool, Result<()>) {
-        checkpoint::write(self, container, note, unwanted).await
+        checkpoint::write(self, container, note, unwanted, goes_on).await
     }
 
     async fn end_save(&self, container: &Container) -> Result<()> {

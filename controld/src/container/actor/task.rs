@@ -100,6 +100,9 @@ impl<H: Host> Task<H> {
             let wake = self.next_wake();
             let (starts, changes) = (self.starting.is_some(), self.change.is_some());
             let writes = self.checkpoint.is_some();
+            // Until that is noted.
+            let stands = writes && self.container.is_written();
+            let goes_on = self.checkpoint.as_ref().map(|checkpoint| checkpoint.goes_on.clone()).unwrap_or_default();
             tokio::select! {
                 command = commands.recv() => match command {
                     Some((command, place)) => if trace::within(place, self.obey(command)).await.is_break() {
@@ -116,6 +119,7 @@ impl<H: Host> Task<H> {
                 started = outcome(self.starting.as_mut().map(|starting| &mut starting.task)), if starts => self.started(started).await,
                 changed = outcome(self.change.as_mut().map(|change| &mut change.task)), if changes => self.changed(changed).await,
                 written = outcome(self.checkpoint.as_mut().map(|checkpoint| &mut checkpoint.task)), if writes => self.written(written).await,
+                () = goes_on.cancelled(), if stands => self.goes_on().await,
                 // An end that is told amid a start is of the machine that is being started: its turn is after that.
                 news = self.heard.next(), if !starts => self.take(news).await,
                 () = tokio::time::sleep_until(wake.unwrap_or_else(Instant::now)), if wake.is_some() => self.on_time().await,

@@ -47,6 +47,45 @@ async fn a_machine_runs_on_after_its_checkpoint_and_is_not_shown_as_paused_meanw
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_guest_is_its_owners_again_while_its_files_are_finished() {
+    let (node, id, wanted) = running().await;
+    node.no_finishes(true);
+    let writing = node.checkpointing(id, &wanted);
+    node.pass(5).await;
+    assert_eq!((node.is_paused(id), node.halves()), (None, 1));
+    assert!(node.checkpoint_noted(id).expect("it is not whole").goes_on);
+    node.actors().get(id).expect("there").update(Resources::default()).await.expect("given other resources");
+    node.hold(id).await.expect("paused by hand");
+    assert_eq!(node.pause(id), Some(Pause::ByHand));
+    node.let_go(id).await.expect("resumed");
+    let refused = node.checkpointing(id, &wanted).await.expect("no panic").expect_err("one is being made");
+    assert!(refused.kind() == Kind::Unavailable && refused.to_string().contains("still being written"), "{refused}");
+    // By virsh.
+    node.pauses(id, Pause::ByHand);
+    node.pass(1).await;
+    assert_eq!(node.pause(id), Some(Pause::ByHand));
+    node.no_finishes(false);
+    writing.await.expect("no panic").expect("written");
+    assert_eq!((node.is_paused(id), node.checkpoint_noted(id)), (Some(Pause::ByHand), None));
+    assert_eq!((node.halves(), node.wrong()), (0, Vec::new()));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_kill_while_files_are_finished_has_them_removed_and_nobody_resumed() {
+    let (node, id, wanted) = running().await;
+    node.no_finishes(true);
+    let writing = node.checkpointing(id, &wanted);
+    node.pass(5).await;
+    node.pauses(id, Pause::ByHand);
+    node.pass(1).await;
+    let node = node.restart();
+    node.pass(60).await;
+    assert_eq!((node.is_paused(id), node.pause(id)), (Some(Pause::ByHand), Some(Pause::ByHand)));
+    assert_eq!((node.checkpoint_noted(id), node.halves(), node.wrong()), (None, 0, Vec::new()));
+    writing.abort();
+}
+
+#[tokio::test(start_paused = true)]
 async fn a_guest_that_a_killed_controld_has_paused_goes_on() {
     let (node, id, wanted) = running().await;
     node.no_checkpoints(true);

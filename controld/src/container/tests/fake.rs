@@ -96,6 +96,8 @@ struct World {
     no_resizes: watch::Sender<bool>,
     /// Whether checkpoints hang.
     no_checkpoints: watch::Sender<bool>,
+    /// Whether those hang whose guests go on.
+    no_finishes: watch::Sender<bool>,
     /// Directories with a checkpoint that is not whole.
     halves: BTreeSet<PathBuf>,
     /// Whether those do not answer.
@@ -419,9 +421,13 @@ impl Host for FakeHost {
         container: &Container,
         note: &CheckpointNote,
         unwanted: &CancellationToken,
+        goes_on: &CancellationToken,
     ) -> (bool, Result<()>) {
         let (id, note) = (container.id, note.clone());
-        let mut hang = self.world().no_checkpoints.subscribe();
+        let (mut hang, mut late) = {
+            let world = self.world();
+            (world.no_checkpoints.subscribe(), world.no_finishes.subscribe())
+        };
         let dir = note.dir.clone();
         let begun = self.libvirt(move |world| {
             if world.disk.get(&id).is_none_or(|noted| noted.checkpoint.as_ref() != Some(&note)) {
@@ -443,11 +449,18 @@ impl Host for FakeHost {
         let done = self.libvirt(move |world| {
             world.paused.remove(&id);
             world.tell(id, None);
-            world.halves.remove(&dir);
             Ok(())
         });
-        let done = done.await;
-        (done.is_ok(), done)
+        if let Err(error) = done.await {
+            return (false, Err(error));
+        }
+        goes_on.cancel();
+        if unwanted.run_until_cancelled(late.wait_for(|late| !late)).await.is_none() {
+            return (true, Err(Error::new(Kind::State, "given up")));
+        }
+        self.alive().await;
+        self.world().halves.remove(&dir);
+        (true, Ok(()))
     }
 
     async fn end_save(&self, container: &Container) -> Result<()> {
@@ -660,6 +673,11 @@ impl Node {
 
     pub(super) fn no_checkpoints(&self, none: bool) {
         self.host.world().no_checkpoints.send_replace(none);
+    }
+
+    /// Checkpoints do not come to their end once their guests go on, or do again.
+    pub(super) fn no_finishes(&self, none: bool) {
+        self.host.world().no_finishes.send_replace(none);
     }
 
     /// Directories of checkpoints do not answer, or do again.

@@ -31,6 +31,8 @@ pub(super) struct Checkpoint {
     pub(super) task: AbortOnDropHandle<Over>,
     /// Gives it up.
     unwanted: CancellationToken,
+    /// Cancelled when the guest is known to go on, while its files are still worked on.
+    pub(super) goes_on: CancellationToken,
     /// Cancelled when the guest goes on, or that was tried in vain.
     let_go: CancellationToken,
     /// Who waits for one that is made; nobody waits for an end alone.
@@ -60,10 +62,15 @@ impl<H: Host> Task<H> {
         self.is_not_written("checkpointed")?;
         let id = self.container.id;
         if let Some(CheckpointNote { dir, .. }) = &self.container.checkpoint {
+            let is_made = self.checkpoint.as_ref().is_some_and(|checkpoint| checkpoint.reply.is_some());
             let dir = dir.display();
-            let what = format!(
-                "what is left of the last checkpoint of container `{id}` in `{dir}` is being removed; try again"
-            );
+            let what = if is_made {
+                format!("the last checkpoint of container `{id}` is still being written to `{dir}`; try again")
+            } else {
+                format!(
+                    "what is left of the last checkpoint of container `{id}` in `{dir}` is being removed; try again"
+                )
+            };
             return Err(Error::new(Kind::Unavailable, what));
         }
         if let Some(pause) = self.container.pause {
@@ -96,11 +103,11 @@ impl<H: Host> Task<H> {
     /// Writes a checkpoint if somebody waits for that, and has done afterwards what is left to do, as the note says.
     fn beside(&self, note: CheckpointNote, unwanted: CancellationToken, reply: Option<Reply>) -> Checkpoint {
         let (host, container, writes) = (self.host.clone(), self.container.clone(), reply.is_some());
-        let (token, let_go) = (unwanted.clone(), CancellationToken::new());
-        let tried = let_go.clone().drop_guard();
+        let (token, let_go, runs) = (unwanted.clone(), CancellationToken::new(), CancellationToken::new());
+        let (tried, goes_on_now) = (let_go.clone().drop_guard(), runs.clone());
         let work = async move {
             let (mut goes_on, written) = if writes {
-                let (goes_on, written) = host.checkpoint(&container, &note, &token).await;
+                let (goes_on, written) = host.checkpoint(&container, &note, &token, &goes_on_now).await;
                 (goes_on, Some(written))
             } else {
                 (note.goes_on, None)
@@ -114,6 +121,9 @@ impl<H: Host> Task<H> {
                 }
             }
             drop(tried);
+            if goes_on {
+                goes_on_now.cancel();
+            }
             let mut is_clear = matches!(written, Some(Ok(())));
             if !is_clear {
                 match host.clear_checkpoint(&container, &note).await {
@@ -126,12 +136,24 @@ impl<H: Host> Task<H> {
             Over { written, goes_on, is_clear }
         };
         let task = AbortOnDropHandle::new(tokio::spawn(trace::carried(work).in_current_span()));
-        Checkpoint { task, unwanted, let_go, reply }
+        Checkpoint { task, unwanted, goes_on: runs, let_go, reply }
     }
 
     /// Whether something may be done to the machine that is not to happen amid a checkpoint.
     pub(super) fn is_not_written(&self, what: &str) -> Result<()> {
         not_amid(&self.container, what)
+    }
+
+    /// The guest goes on, and what is left of its checkpoint is files alone: a pause is whoever's has made it from now on, and no later
+    /// controld ends it.
+    pub(super) async fn goes_on(&mut self) {
+        let Some(note) = &mut self.container.checkpoint else { return };
+        note.goes_on = true;
+        if let Err(error) = self.record().await {
+            tracing::error!(error = %Chain(&error), "that a guest goes on after its checkpoint is not recorded; trying again");
+        }
+        // It may be paused by now.
+        self.settle().await;
     }
 
     pub(super) async fn written(&mut self, outcome: Result<Over, JoinError>) {
@@ -160,6 +182,10 @@ impl<H: Host> Task<H> {
         }
         if let (Some(reply), Some(written)) = (reply, written) {
             let _ = reply.send(written);
+        }
+        if before.is_some_and(|note| !note.goes_on) && !self.container.is_written() {
+            // As above, where nobody came to that.
+            self.settle().await;
         }
     }
 
