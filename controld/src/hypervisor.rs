@@ -147,6 +147,8 @@ struct Shared {
     wanted: Arc<Notify>,
     start_deadline: Duration,
     presses: Presses,
+    /// Saves that are being ended.
+    aborts: Presses,
     policy: Policy,
     /// Who asks what the emulator can do: libvirt works that out once for all, and meanwhile each who asks would keep others from their turn.
     offering: tokio::sync::Mutex<()>,
@@ -182,13 +184,14 @@ impl Hypervisor {
         let wanted = Arc::new(Notify::new());
         let keeper = Keeper { uri: uri.to_owned(), link, wanted: wanted.clone(), events: sender };
         tokio::spawn(keeper.run());
-        let (presses, policy) = (Presses::default(), Policy::default());
+        let (presses, aborts, policy) = (Presses::default(), Presses::default(), Policy::default());
         let shared = Shared {
             uri: uri.to_owned(),
             link: seen,
             wanted,
             start_deadline,
             presses,
+            aborts,
             policy,
             offering: tokio::sync::Mutex::default(),
         };

@@ -29,15 +29,29 @@ const MAX_STATE: usize = 32;
 /// Asks for QEMU's run state.
 pub(super) const QUERY_STATUS: &str = r#"{"execute":"query-status"}"#;
 
-/// What the guest does since its memory was written, if it does not just stand still: QEMU has a state of its own for that, to which
-/// nothing leads back, be the guest let go on, paused again or reset.
-pub(super) fn moved_since_save(answer: &str) -> Option<String> {
-    match serde_json::from_str::<Status>(answer) {
+/// What has become of a guest since its memory was written.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) enum Since {
+    /// Nothing.
+    Stood,
+    /// It was reset where it stood, and stands.
+    Reset,
+    /// It was let go on, and is in this state by now, perhaps paused again.
+    Moved(String),
+    /// QEMU does not tell.
+    Untold,
+}
+
+/// What has become of a guest: QEMU has a state of its own for one that was written, to which nothing leads back.
+pub(super) fn since_save(answer: &str) -> Since {
+    let Ok(Status { r#return: RunState { status } }) = serde_json::from_str(answer) else { return Since::Untold };
+    match &*status {
         // libvirt is told of the memory's end a moment before QEMU changes its state.
-        Ok(Status { r#return: RunState { status } }) if matches!(&*status, "postmigrate" | "finish-migrate") => None,
+        "postmigrate" | "finish-migrate" => Since::Stood,
+        "prelaunch" => Since::Reset,
         // A guest that has taken QEMU over may say anything, and errors show it.
-        Ok(Status { r#return: RunState { status } }) if is_word(&status) => Some(status),
-        Ok(_) | Err(_) => Some("in a state that it does not tell".to_owned()),
+        word if is_word(word) => Since::Moved(status),
+        _ => Since::Untold,
     }
 }
 
@@ -68,17 +82,20 @@ mod tests {
     #[test]
     fn a_guest_that_somebody_has_let_go_on_or_reset_since_its_save_is_told_from_one_that_stands() {
         let of = |status: &str| {
-            moved_since_save(&format!(r#"{{"return":{{"status":"{status}","running":false}},"id":"libvirt-7"}}"#))
+            since_save(&format!(r#"{{"return":{{"status":"{status}","running":false}},"id":"libvirt-7"}}"#))
         };
-        assert_eq!([of("postmigrate"), of("finish-migrate")], [None, None]);
-        for moved in ["running", "paused", "prelaunch", "io-error", "shutdown"] {
-            assert_eq!(of(moved).as_deref(), Some(moved));
+        assert_eq!(
+            [of("postmigrate"), of("finish-migrate"), of("prelaunch")],
+            [Since::Stood, Since::Stood, Since::Reset]
+        );
+        for moved in ["running", "paused", "io-error", "shutdown"] {
+            assert_eq!(of(moved), Since::Moved(moved.to_owned()));
         }
         for junk in ["", "{}", r#"{"return":{}}"#, r#"{"error":{"class":"GenericError","desc":"no"}}"#] {
-            assert!(moved_since_save(junk).is_some(), "{junk}");
+            assert_eq!(since_save(junk), Since::Untold, "{junk}");
         }
         for word in ["a\\nb".to_owned(), "a".repeat(MAX_STATE + 1)] {
-            assert_eq!(of(&word).as_deref(), Some("in a state that it does not tell"));
+            assert_eq!(of(&word), Since::Untold);
         }
     }
 }

@@ -1,11 +1,12 @@
-//! Presses of power buttons: one at a time for each machine, so that a QEMU that hangs takes no more than one turn.
+//! Presses of power buttons, and orders to end a save: one at a time of each for each machine, so that a QEMU that hangs takes no more than one
+//! turn.
 
 use std::collections::BTreeSet;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use uuid::Uuid;
 
-/// Machines whose power button is being pressed.
+/// Machines whose power button is being pressed, or whose save is being ended.
 pub(super) type Presses = Arc<Mutex<BTreeSet<Uuid>>>;
 
 /// A press under way, until libvirt has answered.

@@ -23,7 +23,9 @@ use super::calls::{PEER, QUICK_DEADLINE, finished};
 use super::ffi::{Connection, Domain, LibvirtError, NO_DOMAIN, OPERATION_INVALID};
 use super::link::Lane;
 use super::machines::existing;
-use super::{Hypervisor, meaning, monitor};
+use super::monitor::{self, Since};
+use super::press::Press;
+use super::{Hypervisor, meaning};
 use crate::trace;
 
 const WHAT: &str = "write the machine's memory and disks";
@@ -116,14 +118,23 @@ impl Hypervisor {
         }
     }
 
-    /// Has libvirt end to write a machine's memory; fine if it does not, or there is no such machine.
+    /// Has libvirt end to write a machine's memory; fine if it does not, or there is no such machine. It is not told again while it has not
+    /// answered: there are few turns.
     ///
     /// # Errors
-    /// When libvirt does not answer, or does not do it.
+    /// When libvirt does not answer, or has not answered the last time, or does not do it.
     pub async fn end_save(&self, id: Uuid) -> Result<()> {
-        let abort = move |connection: &Connection| match connection.look_up(id)?.map(|domain| domain.abort_job()) {
-            Some(Err(error)) if !is_nothing_to_end(&error) => Err(error),
-            _ => Ok(()),
+        let Some(one) = Press::begin(&self.shared.aborts, id) else {
+            let what =
+                "libvirt was told before to end to write the machine's memory, and has not answered; is QEMU stuck?";
+            return Err(Error::new(Kind::Unavailable, what));
+        };
+        let abort = move |connection: &Connection| {
+            let _one = one;
+            match connection.look_up(id)?.map(|domain| domain.abort_job()) {
+                Some(Err(error)) if !is_nothing_to_end(&error) => Err(error),
+                _ => Ok(()),
+            }
         };
         self.call_in(Lane::Presses, "end to write the machine's memory", QUICK_DEADLINE, abort).await
     }
@@ -149,32 +160,48 @@ fn hold(domain: &Domain, unwanted: &CancellationToken, held: &AtomicBool) -> Res
     Ok(())
 }
 
-/// Lets a machine go on that [`hold`] has paused, unless somebody has done that: then its disks are not as its memory knows them.
+/// Lets a machine go on that [`hold`] has paused, unless somebody has done that: then its disks are not as its memory knows them, and if it is
+/// paused again, somebody wants that.
 fn let_go(
     domain: &Domain,
     is_saved: bool,
     unwanted: &CancellationToken,
     held: &AtomicBool,
 ) -> Result<(), LibvirtError> {
-    let status = if is_saved { domain.monitor(monitor::QUERY_STATUS).map(Some) } else { Ok(None) };
-    let moved = status.map(|status| status.and_then(|status| monitor::moved_since_save(&status)));
-    let has_stood = moved.as_ref().ok().filter(|_| is_saved).map(Option::is_none);
-    if is_ours(has_stood, unwanted.is_cancelled()) && meaning::state_of(domain.state()?).pause.is_some() {
-        domain.resume()?;
-        held.store(false, Ordering::SeqCst);
+    let status = || domain.monitor(monitor::QUERY_STATUS).map(|answer| monitor::since_save(&answer));
+    let since = is_saved.then(status);
+    let known = since.as_ref().and_then(|since| since.as_ref().ok());
+    match is_ours(known, unwanted.is_cancelled()) {
+        Some(true) => {
+            if meaning::state_of(domain.state()?).pause.is_some() {
+                domain.resume()?;
+            }
+            held.store(false, Ordering::SeqCst);
+        }
+        Some(false) => held.store(false, Ordering::SeqCst),
+        None => {}
     }
-    match moved? {
-        None => Ok(()),
-        Some(state) => Err(invalid(format!(
-            "somebody has let the guest go on, or reset it, before its disks were copied: QEMU is `{state}`"
-        ))),
+    match since.transpose()? {
+        None | Some(Since::Stood) => Ok(()),
+        Some(Since::Reset) => Err(invalid("somebody has reset the guest before its disks were copied".into())),
+        Some(Since::Moved(state)) => {
+            Err(invalid(format!("somebody has let the guest go on before its disks were copied: QEMU is `{state}`")))
+        }
+        Some(Since::Untold) => {
+            let what = "QEMU does not tell whether the guest has stood still until its disks were copied";
+            Err(invalid(what.into()))
+        }
     }
 }
 
-/// Whether a pause is the one that [`hold`] made; `has_stood` is whether the guest has stood still since its memory was written, if it was
-/// and that is known. Who does not want a save any more lets the guest go on, and may pause it then.
-fn is_ours(has_stood: Option<bool>, is_unwanted: bool) -> bool {
-    has_stood.unwrap_or(!is_unwanted)
+/// Whether a pause is the one that [`hold`] made, if anybody is to act on that here; `since` is what has become of the guest since its memory was
+/// written, if it was and that is known. Who does not want a save any more lets the guest go on, and may pause it then.
+fn is_ours(since: Option<&Since>, is_unwanted: bool) -> Option<bool> {
+    match since {
+        Some(Since::Stood | Since::Reset) => Some(true),
+        Some(Since::Moved(_)) => Some(false),
+        Some(Since::Untold) | None => (!is_unwanted).then_some(true),
+    }
 }
 
 fn invalid(message: String) -> LibvirtError {
@@ -213,9 +240,18 @@ mod tests {
 
     #[test]
     fn a_pause_of_somebody_elses_is_not_ours_to_end() {
-        assert!(is_ours(Some(true), false) && is_ours(Some(true), true), "it has stood still since we paused it");
-        assert!(!is_ours(Some(false), false) && !is_ours(Some(false), true), "it has run since");
-        assert!(is_ours(None, false) && !is_ours(None, true), "who gave it up sees to it");
+        for is_unwanted in [false, true] {
+            let of = |since| is_ours(Some(&since), is_unwanted);
+            assert_eq!([of(Since::Stood), of(Since::Reset)], [Some(true), Some(true)], "it stands as we paused it");
+            assert_eq!(of(Since::Moved("paused".into())), Some(false), "it has run since");
+        }
+        for since in [Some(&Since::Untold), None] {
+            assert_eq!(
+                [false, true].map(|is_unwanted| is_ours(since, is_unwanted)),
+                [Some(true), None],
+                "who gave it up sees to it"
+            );
+        }
     }
 
     #[test]

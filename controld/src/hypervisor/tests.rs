@@ -11,6 +11,7 @@ fn hypervisor(link: Link) -> (Hypervisor, watch::Sender<Link>) {
         wanted: Arc::default(),
         start_deadline: Duration::ZERO,
         presses: Presses::default(),
+        aborts: Presses::default(),
         policy: Policy::default(),
         offering: tokio::sync::Mutex::default(),
     };
@@ -34,6 +35,19 @@ async fn kubelet_is_not_told_of_a_libvirtd_that_is_started_again() {
     let began = Instant::now();
     hypervisor.serves().await.expect_err("it was never there");
     assert_eq!(began.elapsed(), Duration::ZERO);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_save_that_is_still_being_ended_is_not_ended_once_more() {
+    let (hypervisor, _link) = hypervisor(Link::Down { cause: None, lost: None });
+    let id = Uuid::from_u128(1);
+    let first = Press::begin(&hypervisor.shared.aborts, id).expect("the first");
+    let refused = hypervisor.end_save(id).await.expect_err("libvirt has not answered");
+    assert!(refused.to_string().contains("has not answered"), "{refused}");
+    drop(first);
+    let refused = hypervisor.end_save(id).await.expect_err("libvirt is not there");
+    assert!(refused.to_string().contains("no connection"), "{refused}");
+    assert!(Press::begin(&hypervisor.shared.aborts, id).is_some(), "nothing is under way");
 }
 
 #[test]
