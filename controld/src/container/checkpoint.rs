@@ -21,12 +21,15 @@ mod plan;
 
 use std::error::Error as StdError;
 use std::fs;
+use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
+use std::pin::pin;
 use std::sync::Arc;
 use std::time::Duration;
 
 use common::off_reactor;
 use proto::tap::PodNet;
+use tokio::time::{MissedTickBehavior, interval};
 use tokio_util::sync::CancellationToken;
 use uuid::Uuid;
 use vmspec::Accelerator;
@@ -37,7 +40,9 @@ use self::manifest::{Emulator, Manifest, Node};
 use self::place::Files;
 pub(super) use self::plan::which;
 use super::places::{Open, Place, given_up};
+use super::qemu;
 use super::uses::Uses;
+use crate::hypervisor::process::STATUS_DIR;
 use crate::hypervisor::{DomainPhase, NotSaved, Stood};
 use crate::model::{CheckpointNote, Container, PodName};
 use crate::store::is_disk_full;
@@ -52,6 +57,12 @@ const TURN: Duration = Duration::from_secs(60);
 const PASS: Duration = Duration::from_secs(300);
 /// The slowest disk or file server that is waited for, in bytes a second.
 const SLOWEST: u64 = 16 << 20;
+/// What devices and the head of the file may take in it: most is a screen's memory.
+const DEVICES: u64 = 512 << 20;
+/// How often the size of the memory's file is looked at while QEMU writes it.
+const LOOKS_EVERY: Duration = Duration::from_secs(1);
+/// What stat(2) counts, in bytes.
+const BLOCK: u64 = 512;
 const NO_ANSWER: &str = "the checkpoint's directory did not answer";
 
 /// What is known before the guest is paused.
@@ -76,9 +87,12 @@ pub(super) async fn judge(uses: &Arc<Uses>, container: &Container, path: &str) -
     plan::of(container, net_of(uses, container).as_ref())?;
     let config = &uses.config;
     let ours = [config.state_dir.clone(), config.run_dir.clone(), config.images_dir()];
-    let place = uses.checkpoints.place(path.to_owned(), vec![path.into()], PLACE).await?;
-    let path = path.to_owned();
-    place.work(NO_ANSWER, LOOK, &CancellationToken::new(), move || place::judge(&path, &ours)).await
+    let (way, named, wanted) = (uses.checkpoints.way(path, PLACE).await?, path.to_owned(), CancellationToken::new());
+    let dir = way.work(NO_ANSWER, LOOK, &wanted, move || place::way(&named)).await?;
+    drop(way);
+    // It counts where it leads.
+    let place = uses.checkpoints.place(dir.clone(), vec![dir.clone().into()], PLACE).await?;
+    place.work(NO_ANSWER, LOOK, &wanted, move || place::judge(&dir, &ours)).await
 }
 
 /// Writes a machine that runs to a directory that was judged, until `unwanted` gives it up: whether the guest is known to go on then, and
@@ -120,9 +134,17 @@ async fn begin(
     let dirs = sources.chain([&*note.dir]).map(Path::to_owned).collect();
     let had = unwanted.run_until_cancelled(uses.checkpoints.place(note.id.to_string(), dirs, TURN)).await;
     let place = had.unwrap_or_else(|| Err(given_up()))?;
+    let unknown =
+        |cause| Error::because(Kind::State, "the machine's disks not compared with what QEMU has open", cause);
+    qemu::find(uses, container).await.map_err(unknown)?;
     let (dir, id, token) = (note.dir.clone(), note.id, unwanted.clone());
+    let (processes, domain, machine) =
+        (uses.processes.clone(), container.machine.domain.clone(), container.machine.id.uuid());
     let begin = move || {
-        let files = place::begin(&dir, id, parts, &token)?;
+        let names: Vec<_> = parts.iter().filter_map(|part| part.path.file_name()).collect();
+        let open = processes.files(Path::new(STATUS_DIR), &domain, machine, &names);
+        let open = open.map_err(|cause| failed("files that QEMU has open not looked at", cause))?.unwrap_or_default();
+        let files = place::begin(&dir, id, parts, &open, &token)?;
         let bytes = files.bytes().map_err(|cause| failed("the machine's disks not looked at", cause))?;
         Ok::<_, Error>((files, bytes))
     };
@@ -140,16 +162,50 @@ async fn cut(
 ) -> Result<(Begun, Stood), NotSaved> {
     let id = container.machine.id.uuid();
     let Begun { place, files, file, .. } = begun;
-    let token = unwanted.clone();
+    let token = unwanted.child_token();
+    let still = token.clone();
     let copy = place.holding(move || {
-        files.files()?.copy(&token).map_err(|cause| failed("the machine's disks not copied", cause))?;
+        files.files()?.copy(&still).map_err(|cause| failed("the machine's disks not copied", cause))?;
         Ok::<_, Error>(files)
     });
     let deadline = pass(begun.memory.saturating_add(begun.data));
-    let (stood, files) = uses.hypervisor.save(id, &file, deadline, unwanted, copy).await?;
+    let saved = {
+        let mut saving = pin!(uses.hypervisor.save(id, &file, deadline, &token, copy));
+        tokio::select! {
+            saved = &mut saving => saved,
+            error = overgrown(&place, &file, most(begun.memory)) => {
+                token.cancel();
+                let may_stand = saving.await.is_err_and(|not_saved| not_saved.may_stand);
+                Err(NotSaved { error, may_stand })
+            }
+        }
+    };
+    let (stood, files) = saved?;
     let paused_ms = (stood.until - stood.since) / 1_000_000;
     tracing::info!(paused_ms, "the guest was paused for its checkpoint, and runs on");
     Ok((Begun { place, files, file, ..begun }, stood))
+}
+
+/// Waits until a file is larger than it may be: libvirt bounds nothing of what a QEMU writes there that its guest has taken over.
+async fn overgrown(place: &Place, file: &Path, most: u64) -> Error {
+    let mut turns = interval(LOOKS_EVERY);
+    turns.set_missed_tick_behavior(MissedTickBehavior::Delay);
+    loop {
+        turns.tick().await;
+        let path = file.to_owned();
+        // Where one hangs there is no second one.
+        let found = off_reactor(place.holding(move || fs::symlink_metadata(path))).await;
+        if found.is_ok_and(|found| found.len().max(found.blocks().saturating_mul(BLOCK)) > most) {
+            return too_large(most);
+        }
+    }
+}
+
+fn too_large(most: u64) -> Error {
+    let what = format!(
+        "QEMU wrote more than {most} bytes, which is what memory and devices of this machine can take; has its guest taken it over?"
+    );
+    Error::new(Kind::Exhausted, what)
 }
 
 /// Makes a checkpoint of the files.
@@ -166,7 +222,9 @@ async fn finish(
     let (container, token) = (container.clone(), unwanted.clone());
     let finish = move || {
         let files = files.files()?;
-        let parts = files.finish(&token).map_err(|cause| failed("the files of the checkpoint not finished", cause))?;
+        let parts = files
+            .finish(most(memory), &token)
+            .map_err(|cause| failed("the files of the checkpoint not finished", cause))?;
         let manifest = Manifest::of(&container, pod, net.as_ref(), since, node, parts);
         let text = serde_json::to_vec_pretty(&manifest)
             .map_err(|cause| Error::because(Kind::Internal, "the checkpoint's manifest not written", cause))?;
@@ -215,6 +273,11 @@ pub(super) fn note(dir: PathBuf) -> CheckpointNote {
     CheckpointNote { dir, id: Uuid::new_v4(), goes_on: false }
 }
 
+/// Most bytes of a file with so much memory, its devices' own (screens, firmware, ROMs), and a header for each page.
+fn most(memory: u64) -> u64 {
+    memory.saturating_add(memory / 64).saturating_add(DEVICES)
+}
+
 /// How long a pass over so many bytes may take.
 fn pass(bytes: u64) -> Duration {
     PASS + Duration::from_secs(bytes / SLOWEST)
@@ -252,7 +315,21 @@ async fn node(uses: &Uses, hardware: &Hardware) -> Result<Node> {
 
 #[cfg(test)]
 mod tests {
+    use tokio::time::timeout;
+
     use super::*;
+
+    #[tokio::test(start_paused = true)]
+    async fn a_memory_that_is_larger_than_its_machine_is_seen_and_no_other() {
+        let checkpoints = crate::container::Checkpoints::new();
+        let place = checkpoints.place("one".into(), Vec::new(), LOOK).await.expect("a place");
+        let file = tempfile::NamedTempFile::new().expect("a file");
+        file.as_file().set_len(100).expect("grown");
+        let seen = |most| timeout(LOOK, overgrown(&place, file.path(), most));
+        seen(100).await.expect_err("it is as large as it may be");
+        assert_eq!(seen(99).await.expect("it is larger").kind(), Kind::Exhausted);
+        assert!(most(512 << 20) < 1100 << 20 && most(u64::MAX) == u64::MAX);
+    }
 
     #[test]
     fn a_pass_has_time_for_its_bytes() {

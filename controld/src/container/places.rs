@@ -24,6 +24,8 @@ const MOST: (usize, usize) = (8, 32);
 #[derive(Debug)]
 pub struct Checkpoints {
     looks: Looks,
+    /// Of who asks where a path leads.
+    ways: Looks,
     turns: KeyedMutex,
     closing: CancellationToken,
 }
@@ -43,7 +45,8 @@ impl Checkpoints {
     #[must_use]
     pub fn new() -> Self {
         let (of_one, most) = MOST;
-        Self { looks: Looks::new(of_one, most), turns: KeyedMutex::default(), closing: CancellationToken::new() }
+        let looks = || Looks::new(of_one, most);
+        Self { looks: looks(), ways: looks(), turns: KeyedMutex::default(), closing: CancellationToken::new() }
     }
 
     /// What gives one checkpoint up; [`Self::close`] does, too.
@@ -61,7 +64,19 @@ impl Checkpoints {
     /// # Errors
     /// When an earlier thread of it has not ended `within` that time, or others have all places.
     pub(super) async fn place(&self, name: String, dirs: Vec<PathBuf>, within: Duration) -> Result<Place> {
-        let had = async { (self.turns.lock(name).await, self.looks.begin(dirs).await) };
+        self.among(&self.looks, name, dirs, within).await
+    }
+
+    /// Waits for a place to ask where a path leads. By a link that may be to what hangs, which is not to take the places where the link is.
+    ///
+    /// # Errors
+    /// As of [`Self::place`].
+    pub(super) async fn way(&self, path: &str, within: Duration) -> Result<Place> {
+        self.among(&self.ways, path.to_owned(), vec![path.into()], within).await
+    }
+
+    async fn among(&self, looks: &Looks, name: String, dirs: Vec<PathBuf>, within: Duration) -> Result<Place> {
+        let had = async { (self.turns.lock(name).await, looks.begin(dirs).await) };
         let late = |_elapsed| {
             let what = "the checkpoint's directory was not looked at: earlier work there, or on the same file system, has not come to an end; \
                         many checkpoints are being made, or a file system of the node hangs";
@@ -201,6 +216,18 @@ mod tests {
         assert!(!more.is_finished(), "all are taken");
         places.pop();
         more.await.expect("one is free again");
+    }
+
+    #[tokio::test]
+    async fn who_asks_for_a_way_that_hangs_takes_no_place_where_it_begins() {
+        let checkpoints = Arc::new(Checkpoints::new());
+        let mut ways = Vec::new();
+        for nth in 0..MOST.0 {
+            ways.push(checkpoints.way(&format!("/proc/{nth}"), SOON).await.expect("a place"));
+        }
+        let late = checkpoints.way("/proc/0", Duration::ZERO).await.expect_err("one is asked for already");
+        assert_eq!(late.kind(), Kind::Deadline);
+        drop(place(&checkpoints, "one", Some("/proc")).await);
     }
 
     #[tokio::test]

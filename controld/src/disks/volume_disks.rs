@@ -49,7 +49,7 @@ const MIB: u64 = 1 << 20;
 /// Of a hundred parts of a volume, those that a new disk has. The rest is for the volume's file system, as with KubeVirt.
 const PARTS: u64 = 94;
 /// What file systems have that are empty; file servers show snapshots so.
-const OF_EMPTY: [&str; 3] = ["lost+found", ".snapshot", ".snapshots"];
+pub(crate) const OF_EMPTY: [&str; 3] = ["lost+found", ".snapshot", ".snapshots"];
 /// kubelet's directory of a pod's emptyDirs, in the pod's.
 const EMPTY_DIRS: &str = "volumes/kubernetes.io~empty-dir";
 const GIB: u64 = 1 << 30;

@@ -10,8 +10,10 @@
 pub mod outlets;
 
 use std::collections::HashMap;
-use std::fs::File;
+use std::ffi::OsStr;
+use std::fs::{self, File};
 use std::io;
+use std::os::unix::fs::MetadataExt as _;
 use std::path::Path;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -21,6 +23,7 @@ use procfs::ProcError;
 use procfs::process::{FDTarget, LimitValue, Process, Stat, Status};
 use proto::tap::ProcessId;
 use uuid::Uuid;
+use vmspec::plan::FileId;
 
 use self::outlets::Outlets;
 pub use super::cut_start::STATUS_DIR;
@@ -129,6 +132,14 @@ impl Processes {
         Ok(self.look(dir, name, id, outlets::of)?.flatten())
     }
 
+    /// Files that the QEMU of machine `id` has open by one of these names, whatever directory they are in. Blocks as long as their file systems do.
+    ///
+    /// # Errors
+    /// As of [`Self::usage`].
+    pub fn files(&self, dir: &Path, name: &str, id: Uuid, names: &[&OsStr]) -> io::Result<Option<Vec<FileId>>> {
+        self.look(dir, name, id, |process, _| files_of(process, names))
+    }
+
     /// Takes this process for that of machine `id`, as long as it runs and has the machine's id among its arguments.
     pub fn tell(&self, id: Uuid, process: ProcessId) {
         self.machines().entry(id).or_default().told = Some(process);
@@ -146,10 +157,10 @@ impl Processes {
         dir: &Path,
         name: &str,
         id: Uuid,
-        look_at: fn(&Process, &Stat) -> Result<T, ProcError>,
+        look_at: impl Fn(&Process, &Stat) -> Result<T, ProcError>,
     ) -> io::Result<Option<T>> {
         if let Some(told) = self.told(id) {
-            let seen = self.examine(id, told.pid, |started| started == told.started, look_at)?;
+            let seen = self.examine(id, told.pid, |started| started == told.started, &look_at)?;
             if seen.is_some() {
                 return Ok(seen);
             }
@@ -164,7 +175,7 @@ impl Processes {
         id: Uuid,
         pid: i32,
         may_be: impl Fn(u64) -> bool,
-        look_at: fn(&Process, &Stat) -> Result<T, ProcError>,
+        look_at: impl Fn(&Process, &Stat) -> Result<T, ProcError>,
     ) -> io::Result<Option<T>> {
         gone_is_none(Process::new(pid).and_then(|process| {
             let stat = process.stat()?;
@@ -261,6 +272,21 @@ fn counted(descriptors: impl Iterator<Item = Option<FDTarget>>) -> (u64, u64) {
     descriptors.take(MAX_DESCRIPTORS).fold((0, 0), |(all, sockets), target| {
         (all + 1, sockets + u64::from(matches!(target, Some(FDTarget::Socket(_)))))
     })
+}
+
+/// Others are not looked at: they may be on what hangs.
+fn files_of(process: &Process, names: &[&OsStr]) -> Result<Vec<FileId>, ProcError> {
+    let mut files = Vec::new();
+    for descriptor in process.fd()?.take(MAX_DESCRIPTORS).filter_map(Result::ok) {
+        let FDTarget::Path(path) = &descriptor.target else { continue };
+        // One that is closed meanwhile leads nowhere.
+        if path.file_name().is_some_and(|name| names.contains(&name))
+            && let Ok(found) = fs::metadata(format!("/proc/{}/fd/{}", process.pid, descriptor.fd))
+        {
+            files.push(FileId::of(found.dev(), found.ino()));
+        }
+    }
+    Ok(files)
 }
 
 /// Of what the kernel counts in kibibytes.
@@ -400,6 +426,21 @@ mod tests {
         File::options().write(true).open(&path).and_then(|file| file.set_len(1 << 40)).expect("extended");
         let error = pid_in(&path).expect_err("no number");
         assert!(error.to_string().ends_with("vm.pid` has no number in it"), "{error}");
+    }
+
+    #[test]
+    fn open_files_are_known_by_what_they_are() {
+        let dir = tempfile::tempdir().expect("tempdir");
+        let [disk, other] = ["disk.img", "other"].map(|name| File::create(dir.path().join(name)).expect("made"));
+        let of = |file: &File| file.metadata().map(|found| FileId::of(found.dev(), found.ino())).expect("looked at");
+        let open = || {
+            let names = [OsStr::new("root.qcow2"), OsStr::new("disk.img")];
+            Process::myself().and_then(|process| files_of(&process, &names)).expect("own files")
+        };
+        let id = of(&disk);
+        assert!(open().contains(&id) && !open().contains(&of(&other)));
+        drop(disk);
+        assert!(!open().contains(&id), "it is closed");
     }
 
     #[test]

@@ -19,10 +19,12 @@ use rustix::path::Arg;
 use tokio_util::sync::CancellationToken;
 use uuid::Uuid;
 use vmspec::error::{Error, Kind, Result};
+use vmspec::plan::FileId;
 
 use super::manifest::{self, PartMade};
 use super::plan::{MEMORY, Of, Part};
-use super::{copy, failed, wanted_still};
+use super::{BLOCK, copy, failed, too_large, wanted_still};
+use crate::disks::volume_disks::OF_EMPTY;
 
 /// Of one that is being made.
 const PARTIAL: &str = "checkpoint.partial";
@@ -32,8 +34,7 @@ const WHOLE: &str = "checkpoint";
 const STILL_OPEN: &str = ".nfs";
 /// Longest path, with room for the names of files.
 const MAX_PATH: usize = 3072;
-/// What stat(2) counts, in bytes.
-const BLOCK: u64 = 512;
+const ABSENT: &str = "it is not there; make a directory";
 
 /// Files of a checkpoint that is being made.
 #[derive(Debug)]
@@ -49,20 +50,44 @@ pub(super) struct Files {
     parts: Vec<(Part, File, File)>,
 }
 
+/// Where a path leads, but for a link at its end.
+///
+/// # Errors
+/// When it is no path for a checkpoint, or leads nowhere.
+pub(super) fn way(text: &str) -> Result<String> {
+    let path = named(text)?;
+    let real = match path.parent().zip(path.file_name()) {
+        Some((above, name)) => above.canonicalize().map(|above| above.join(name)),
+        None => path.canonicalize(),
+    };
+    let real = match real {
+        Err(absent) if absent.kind() == io::ErrorKind::NotFound => return Err(refused(Kind::State, path, ABSENT)),
+        real => real.map_err(|cause| failed("the checkpoint's directory not looked at", cause))?,
+    };
+    let no_text = |_real| refused(Kind::Invalid, path, "it leads to a name that is not UTF-8, which libvirt wants");
+    real.into_os_string().into_string().map_err(no_text)
+}
+
+fn named(text: &str) -> Result<&Path> {
+    let path = Path::new(text);
+    if !path.is_absolute() || text.len() > MAX_PATH || text.chars().any(char::is_control) {
+        let why = "it has to be an absolute path of no more than 3072 bytes, without control characters";
+        return Err(refused(Kind::Invalid, path, why));
+    }
+    Ok(path)
+}
+
 /// The directory that a path names, if a checkpoint may be written to it: one that is there, empty, root's alone to write to, and not in `ours`.
 ///
 /// # Errors
 /// When it is not such a one.
 pub(super) fn judge(text: &str, ours: &[PathBuf]) -> Result<PathBuf> {
-    let path = Path::new(text);
+    let path = named(text)?;
     let none = |kind, why: &str| Err(refused(kind, path, why));
     let invalid = |why| none(Kind::Invalid, why);
     let state = |why: &str| none(Kind::State, why);
-    if !path.is_absolute() || text.len() > MAX_PATH || text.chars().any(char::is_control) {
-        return invalid("it has to be an absolute path of no more than 3072 bytes, without control characters");
-    }
     let found = match fs::symlink_metadata(path) {
-        Err(absent) if absent.kind() == io::ErrorKind::NotFound => return state("it is not there; make a directory"),
+        Err(absent) if absent.kind() == io::ErrorKind::NotFound => return state(ABSENT),
         found => found.map_err(|cause| failed("the checkpoint's directory not looked at", cause))?,
     };
     if !found.is_dir() {
@@ -95,11 +120,18 @@ pub(super) fn judge(text: &str, ours: &[PathBuf]) -> Result<PathBuf> {
     }
 }
 
-/// Makes all files of the checkpoint of this name, so that none is made once the guest is paused.
+/// Makes all files of the checkpoint of this name, so that none is made once the guest is paused. `open` are files that the machine's QEMU has
+/// open.
 ///
 /// # Errors
-/// When there is another one, or a file of the machine's is not there. What was made by then is for [`clear`].
-pub(super) fn begin(dir: &Path, id: Uuid, parts: Vec<Part>, unwanted: &CancellationToken) -> Result<Files> {
+/// When there is another one, or a file of the machine's is not there or not among those. What was made by then is for [`clear`].
+pub(super) fn begin(
+    dir: &Path,
+    id: Uuid,
+    parts: Vec<Part>,
+    open: &[FileId],
+    unwanted: &CancellationToken,
+) -> Result<Files> {
     wanted_still(unwanted)?;
     let not_marked = |cause: io::Error| failed("the checkpoint's directory not marked", cause);
     let top = open_dir(CWD, dir).map_err(not_marked)?;
@@ -124,7 +156,7 @@ pub(super) fn begin(dir: &Path, id: Uuid, parts: Vec<Part>, unwanted: &Cancellat
     let new = |name: &str| made(&half, name).map_err(|cause| failed("a file of the checkpoint not made", cause));
     let memory = new(MEMORY)?;
     let with_files = parts.into_iter().map(|part| {
-        let source = source(&part.path).map_err(|cause| {
+        let source = source(&part.path, open).map_err(|cause| {
             Error::because(Kind::State, format!("`{}` of the machine not opened", part.path.display()), cause)
         })?;
         let copy = new(&part.name)?;
@@ -179,11 +211,18 @@ fn made(dir: &File, name: &str) -> io::Result<File> {
     Ok(file)
 }
 
-/// A file, and nothing that is followed: others may write to the directory of an emptyDir.
-fn source(path: &Path) -> io::Result<File> {
+/// A file that QEMU has open, and nothing that is followed: others may write to the directory of an emptyDir.
+fn source(path: &Path, open: &[FileId]) -> io::Result<File> {
     let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
     let file = File::from(openat(CWD, path, flags, Mode::empty())?);
-    if file.metadata()?.is_file() { Ok(file) } else { Err(io::Error::other("it is no file")) }
+    let found = file.metadata()?;
+    if !found.is_file() {
+        return Err(io::Error::other("it is no file"));
+    }
+    if !open.contains(&FileId::of(found.dev(), found.ino())) {
+        return Err(io::Error::other("it is not the file that QEMU has open; somebody has put another in its place"));
+    }
+    Ok(file)
 }
 
 fn open_dir(at: impl AsFd, name: impl Arg) -> io::Result<File> {
@@ -191,12 +230,13 @@ fn open_dir(at: impl AsFd, name: impl Arg) -> io::Result<File> {
     Ok(File::from(openat(at, name, flags, Mode::empty())?))
 }
 
-/// What there is in a directory beside `name`, as an error can show it.
+/// What there is in a directory beside `name`, and what empty file systems have, as an error can show it.
 fn other_than(name: &str, dir: &File) -> io::Result<Option<String>> {
     for entry in Dir::read_from(dir)? {
         let entry = entry?;
         let found: &CStr = entry.file_name();
-        if ![b".".as_slice(), b"..", name.as_bytes()].contains(&found.to_bytes()) {
+        let mut expected = OF_EMPTY.into_iter().chain([".", "..", name]);
+        if !expected.any(|expected| expected.as_bytes() == found.to_bytes()) {
             return Ok(Some(shown(&found.to_string_lossy())));
         }
     }
@@ -260,8 +300,19 @@ impl Files {
         self.parts.iter().try_for_each(|(_, source, copy)| copy::content(source, copy, unwanted))
     }
 
-    /// Flushes all to the disk, as root's alone; what they are.
-    pub(super) fn finish(&self, unwanted: &CancellationToken) -> io::Result<Vec<PartMade>> {
+    /// Flushes all to the disk, as root's alone; what they are. The memory may have so many bytes at `most`, and has some.
+    pub(super) fn finish(&self, most: u64, unwanted: &CancellationToken) -> io::Result<Vec<PartMade>> {
+        let memory = self.memory.metadata()?.len();
+        if memory == 0 {
+            // By the same path, in a mount namespace of its own.
+            return Err(io::Error::other(
+                "libvirt wrote no memory to the file that it was given: it has another file system at this path than controld has; \
+                 use a directory that both see",
+            ));
+        }
+        if memory > most {
+            return Err(io::Error::other(too_large(most)));
+        }
         let parts = self.parts.iter().map(|(part, _, copy)| (&*part.name, &part.of, copy));
         let finished = |(name, of, file): (&str, &Of, &File)| {
             if !is_same(&fstat(file)?, &statat(&self.half, name, AtFlags::SYMLINK_NOFOLLOW)?) {

@@ -2,6 +2,7 @@
 
 use std::os::unix::fs::symlink;
 
+use common::Chain;
 use nix::sched::{CloneFlags, unshare};
 use nix::sys::stat::umask;
 use tempfile::TempDir;
@@ -19,6 +20,9 @@ fn names(dir: &Path) -> Vec<String> {
 fn mode(path: &Path) -> u32 {
     fs::symlink_metadata(path).expect("there").permissions().mode() & 0o777
 }
+
+/// Most bytes of a machine's memory.
+const MOST: u64 = 1 << 20;
 
 /// A directory, and a machine with one file in another one.
 struct Bench {
@@ -47,7 +51,14 @@ impl Bench {
     }
 
     fn begin(&self, id: Uuid) -> Result<Files> {
-        begin(self.dir(), id, self.parts(), &self.wanted)
+        let found = self.parts().into_iter().map(|part| fs::metadata(part.path).expect("there"));
+        let open: Vec<_> = found.map(|found| FileId::of(found.dev(), found.ino())).collect();
+        begin(self.dir(), id, self.parts(), &open, &self.wanted)
+    }
+
+    /// As QEMU does.
+    fn remember(&self) {
+        fs::write(self.half().join(MEMORY), "memory").expect("written");
     }
 
     fn clear(&self, id: Uuid) {
@@ -75,6 +86,7 @@ fn a_directory_is_empty_roots_alone_and_not_ours() {
     fs::write(full.join("x"), "").expect("written");
     fs::create_dir(half.join(PARTIAL)).expect("made");
     fs::create_dir(ours.join("in")).expect("made");
+    fs::create_dir(good.join("lost+found")).expect("made");
     symlink(&good, real.join("link")).expect("linked");
     symlink(&ours, real.join("state")).expect("linked");
     let state = [real.join("state")];
@@ -98,6 +110,23 @@ fn a_directory_is_empty_roots_alone_and_not_ours() {
         let refused = judge(&path, &state).expect_err(&path);
         assert!(refused.kind() == kind && refused.to_string().contains(why), "{path}: {refused}");
     }
+}
+
+#[test]
+fn a_path_leads_through_links_but_not_by_its_last() {
+    let dir = tempfile::tempdir().expect("tempdir");
+    let real = dir.path().canonicalize().expect("there");
+    fs::create_dir(real.join("there")).expect("made");
+    symlink(real.join("there"), real.join("link")).expect("linked");
+    let of = |path: &str| way(real.join(path).to_str().expect("text"));
+    let text = |path: &str| real.join(path).to_str().expect("text").to_owned();
+    assert_eq!(of("link/new").expect("it leads somewhere"), text("there/new"));
+    assert_eq!(of("link").expect("it leads somewhere"), text("link"));
+    assert_eq!(of("link/..").expect("it leads somewhere"), real.to_str().expect("text"));
+    for (path, kind) in [("gone/new", Kind::State), ("a\nb", Kind::Invalid)] {
+        assert_eq!(of(path).expect_err(path).kind(), kind, "{path}");
+    }
+    assert_eq!(way("relative").expect_err("relative").kind(), Kind::Invalid);
 }
 
 #[test]
@@ -126,10 +155,15 @@ fn a_checkpoint_is_whole_at_once_and_nobodys_to_remove_then() {
     let bench = Bench::new();
     let files = bench.begin(id(1)).expect("begun");
     files.copy(&bench.wanted).expect("copied");
-    let parts = files.finish(&bench.wanted).expect("finished");
+    let refused = files.finish(MOST, &bench.wanted).expect_err("libvirt has written elsewhere");
+    assert!(refused.to_string().contains("wrote no memory"), "{refused}");
+    bench.remember();
+    let refused = files.finish(5, &bench.wanted).expect_err("a machine is not so large");
+    assert!(refused.to_string().contains("more than 5 bytes"), "{refused}");
+    let parts = files.finish(MOST, &bench.wanted).expect("finished");
     assert_eq!(
         parts.iter().map(|part| (&*part.name, part.bytes)).collect::<Vec<_>>(),
-        [(MEMORY, 0), ("root.qcow2", 5)]
+        [(MEMORY, 6), ("root.qcow2", 5)]
     );
     files.publish(b"{}", &bench.wanted).expect("published");
     assert_eq!(names(bench.dir()), [WHOLE]);
@@ -149,7 +183,8 @@ fn two_at_one_directory_do_not_touch_each_others_files() {
     assert!(refused.kind() == Kind::State && refused.to_string().contains(PARTIAL), "{refused}");
     bench.clear(id(2));
     first.copy(&bench.wanted).expect("copied");
-    first.finish(&bench.wanted).expect("all is there");
+    bench.remember();
+    first.finish(MOST, &bench.wanted).expect("all is there");
     first.publish(b"{}", &bench.wanted).expect("published");
     let refused = bench.begin(id(3)).expect_err("there is one");
     assert!(refused.to_string().contains("there is `checkpoint`"), "{refused}");
@@ -169,9 +204,11 @@ fn what_came_or_went_meanwhile_is_no_checkpoint_and_stays() {
 
     let bench = Bench::new();
     let files = bench.begin(id(1)).expect("begun");
+    bench.remember();
     fs::remove_file(bench.half().join(MEMORY)).expect("removed");
-    fs::write(bench.half().join(MEMORY), "another").expect("written");
-    files.finish(&bench.wanted).expect_err("it is another file");
+    bench.remember();
+    let refused = files.finish(MOST, &bench.wanted).expect_err("it is another file");
+    assert!(!refused.to_string().contains("another file system"), "{refused}");
 
     let bench = Bench::new();
     let files = bench.begin(id(1)).expect("begun");
@@ -221,4 +258,12 @@ fn a_file_that_is_a_link_is_not_followed() {
     fs::rename(&overlay, &other).expect("moved");
     symlink(&other, &overlay).expect("linked");
     assert_eq!(bench.begin(id(1)).expect_err("a link").kind(), Kind::State);
+}
+
+#[test]
+fn a_file_that_qemu_does_not_have_open_is_not_copied() {
+    let bench = Bench::new();
+    let refused = begin(bench.dir(), id(1), bench.parts(), &[], &bench.wanted).expect_err("another file");
+    assert!(refused.kind() == Kind::State && Chain(&refused).to_string().contains("that QEMU has open"), "{refused}");
+    bench.clear(id(1));
 }
