@@ -146,8 +146,11 @@ pub async fn run(config: Config, version: &'static str, shutdown: impl Future<Ou
         notify(&[NotifyState::Ready]);
     }
     let served = tokio::select! {
-        // Without being told to.
-        served = serving.join_next() => served,
+        // Without being told to: the socket has failed, and this process ends as well.
+        served = serving.join_next() => {
+            containers.end_checkpoints().await;
+            served
+        }
         () = shutdown => {
             node.images.stop_pulls();
             node.store.end_changes();
