@@ -17,6 +17,7 @@ mod reboots;
 mod resources;
 mod slots;
 mod start;
+mod tally;
 mod uses;
 mod verbs;
 
@@ -44,6 +45,7 @@ pub use self::places::Checkpoints;
 pub use self::reboots::Reboots;
 use self::resources::usage;
 pub use self::resources::usage::{Details, Filesystem, Usage};
+pub use self::tally::Tally;
 use self::slots::Slots;
 pub use self::uses::Uses;
 use crate::devices;

@@ -6,7 +6,7 @@
 //! before it has a file: what is not whole is removed, and a guest that is paused for it goes on.
 //!
 //! - [`plan`]: what a checkpoint has, and which machines cannot have one. Pure.
-//! - [`place`]: the directory, and which ones are none. [`super::places`] says who works in which.
+//! - [`place`]: the directory, and which ones are none. [`super::places`] says who works in which, and [`super::tally`] counts.
 //! - [`copy`]: a disk's content without its holes, and its digest.
 //! - [`manifest`]: what the files are of. [`cpu`]: what of the node's own CPU is in there.
 //! - [`fit`]: whether a checkpoint can go on somewhere. Pure.
@@ -41,6 +41,7 @@ use self::place::Files;
 pub(super) use self::plan::which;
 use super::places::{Open, Place, given_up};
 use super::qemu;
+use super::tally::Outcome;
 use super::uses::Uses;
 use crate::hypervisor::process::STATUS_DIR;
 use crate::hypervisor::{DomainPhase, NotSaved, Stood};
@@ -107,6 +108,24 @@ pub(super) async fn write(
 ) -> (bool, Result<()>) {
     // Threads and calls that are late end with this.
     let _over = unwanted.clone().drop_guard();
+    let making = uses.checkpoints.tally().begin(note.id);
+    let (runs, written) = made(uses, container, note, unwanted, goes_on).await;
+    making.ended(match &written {
+        Ok(bytes) => Outcome::Written(*bytes),
+        Err(_) if unwanted.is_cancelled() => Outcome::GivenUp,
+        Err(_) => Outcome::Failed,
+    });
+    (runs, written.map(drop))
+}
+
+/// The same, with the bytes of the files of a checkpoint.
+async fn made(
+    uses: &Arc<Uses>,
+    container: &Container,
+    note: &CheckpointNote,
+    unwanted: &CancellationToken,
+    goes_on: &CancellationToken,
+) -> (bool, Result<u64>) {
     let begun = match begin(uses, container, note, unwanted).await {
         Ok(begun) => begun,
         Err(error) => return (true, Err(error)),
@@ -181,8 +200,9 @@ async fn cut(
         }
     };
     let (stood, files) = saved?;
-    let paused_ms = (stood.until - stood.since) / 1_000_000;
-    tracing::info!(paused_ms, "the guest was paused for its checkpoint, and runs on");
+    let paused = Duration::from_nanos(stood.until.saturating_sub(stood.since).unsigned_abs());
+    uses.checkpoints.tally().paused(paused);
+    tracing::info!(paused_ms = paused.as_millis(), "the guest was paused for its checkpoint, and runs on");
     Ok((Begun { place, files, file, ..begun }, stood))
 }
 
@@ -208,14 +228,14 @@ fn too_large(most: u64) -> Error {
     Error::new(Kind::Exhausted, what)
 }
 
-/// Makes a checkpoint of the files.
+/// Makes a checkpoint of the files; how many bytes they have.
 async fn finish(
     uses: &Uses,
     container: &Container,
     begun: Begun,
     since: i64,
     unwanted: &CancellationToken,
-) -> Result<()> {
+) -> Result<u64> {
     let Begun { place, files, net, node, memory, all, .. } = begun;
     let sandbox = uses.store.sandbox(&container.sandbox);
     let pod = sandbox.map(|sandbox| PodName::of(&sandbox)).unwrap_or_default();
@@ -225,10 +245,12 @@ async fn finish(
         let parts = files
             .finish(most(memory), &token)
             .map_err(|cause| failed("the files of the checkpoint not finished", cause))?;
+        let bytes = parts.iter().map(|part| part.bytes).fold(0, u64::saturating_add);
         let manifest = Manifest::of(&container, pod, net.as_ref(), since, node, parts);
         let text = serde_json::to_vec_pretty(&manifest)
             .map_err(|cause| Error::because(Kind::Internal, "the checkpoint's manifest not written", cause))?;
-        files.publish(&text, &token)
+        files.publish(&text, &token)?;
+        Ok(bytes)
     };
     let bytes = memory.saturating_add(all);
     place.work("the files of the checkpoint were not finished", pass(bytes), unwanted, finish).await
@@ -321,7 +343,7 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn a_memory_that_is_larger_than_its_machine_is_seen_and_no_other() {
-        let checkpoints = crate::container::Checkpoints::new();
+        let checkpoints = crate::container::Checkpoints::default();
         let place = checkpoints.place("one".into(), Vec::new(), LOOK).await.expect("a place");
         let file = tempfile::NamedTempFile::new().expect("a file");
         file.as_file().set_len(100).expect("grown");

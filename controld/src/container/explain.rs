@@ -38,14 +38,37 @@ pub fn of_record(container: &Container, handler: &Handler, net: Option<&PodNet>)
         value: pause.as_str().to_owned(),
         from: pause.message().to_owned(),
     }));
+    settings.extend(container.checkpoint.as_ref().map(|note| {
+        let from = if note.goes_on {
+            "the guest goes on, and the files are flushed and hashed, or removed if it broke off"
+        } else {
+            "the guest may stand still for it, and goes on by itself"
+        };
+        Setting { name: "checkpoint", value: note.dir.display().to_string(), from: from.to_owned() }
+    }));
     Some(settings)
 }
 
 #[cfg(test)]
 mod tests {
-    use crate::container::tests::container;
+    use uuid::Uuid;
 
     use super::*;
+    use crate::container::tests::container;
+    use crate::model::CheckpointNote;
+
+    #[test]
+    fn a_checkpoint_that_is_made_is_told() {
+        let told = |goes_on| {
+            let note = CheckpointNote { dir: "/c".into(), id: Uuid::nil(), goes_on };
+            let container = Container { checkpoint: Some(note), ..container("vm", 1) };
+            let settings = of_record(&container, &Handler::default(), None).expect("understood");
+            settings.into_iter().find(|it| it.name == "checkpoint").map(|it| (it.value, it.from)).expect("told")
+        };
+        assert!(told(false).0 == "/c" && told(false).1.contains("stand still") && told(true).1.contains("hashed"));
+        let settings = of_record(&container("vm", 1), &Handler::default(), None).expect("understood");
+        assert!(settings.iter().all(|it| it.name != "checkpoint"));
+    }
 
     #[test]
     fn routes_that_the_guest_may_lack_are_told() {

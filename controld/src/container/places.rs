@@ -15,6 +15,7 @@ use tokio::time::timeout;
 use tokio_util::sync::CancellationToken;
 use vmspec::error::{Error, Kind, Result};
 
+use super::tally::Tally;
 use crate::disks::looks::{Look, Looks};
 
 /// Checkpoints at one file system, and at all.
@@ -28,6 +29,7 @@ pub struct Checkpoints {
     ways: Looks,
     turns: KeyedMutex,
     closing: CancellationToken,
+    tally: Tally,
 }
 
 /// The right to work for one checkpoint, as long as this, a thread of it or its open files are there.
@@ -41,12 +43,17 @@ pub(super) struct Open<T: Send + 'static>(Option<(T, Place)>);
 // === impl Checkpoints ===
 
 impl Checkpoints {
-    /// None is made yet.
+    /// None is made yet; they are to count here.
     #[must_use]
-    pub fn new() -> Self {
+    pub fn new(tally: Tally) -> Self {
         let (of_one, most) = MOST;
         let looks = || Looks::new(of_one, most);
-        Self { looks: looks(), ways: looks(), turns: KeyedMutex::default(), closing: CancellationToken::new() }
+        Self { looks: looks(), ways: looks(), turns: KeyedMutex::default(), closing: CancellationToken::new(), tally }
+    }
+
+    /// Where they count.
+    pub(super) const fn tally(&self) -> &Tally {
+        &self.tally
     }
 
     /// What gives one checkpoint up; [`Self::close`] does, too.
@@ -88,7 +95,7 @@ impl Checkpoints {
 
 impl Default for Checkpoints {
     fn default() -> Self {
-        Self::new()
+        Self::new(Tally::default())
     }
 }
 
@@ -170,7 +177,7 @@ mod tests {
 
     #[tokio::test]
     async fn what_hangs_costs_one_thread_and_is_not_overtaken() {
-        let (checkpoints, wanted) = (Arc::new(Checkpoints::new()), CancellationToken::new());
+        let (checkpoints, wanted) = (Arc::new(Checkpoints::default()), CancellationToken::new());
         let (answer, hangs) = channel::<()>();
         let first = place(&checkpoints, "one", Some("/proc")).await;
         let late = first.work("not done", Duration::ZERO, &wanted, move || Ok(hangs.recv().is_ok())).await;
@@ -192,7 +199,7 @@ mod tests {
                 let _ = self.0.recv();
             }
         }
-        let checkpoints = Arc::new(Checkpoints::new());
+        let checkpoints = Arc::new(Checkpoints::default());
         let (answer, hangs) = channel::<()>();
         let first = place(&checkpoints, "one", Some("/proc")).await;
         drop(first.keep(Hanging(hangs)));
@@ -206,7 +213,7 @@ mod tests {
 
     #[tokio::test]
     async fn one_file_system_has_so_many_and_no_more() {
-        let checkpoints = Arc::new(Checkpoints::new());
+        let checkpoints = Arc::new(Checkpoints::default());
         let mut places = Vec::new();
         for nth in 0..MOST.0 {
             places.push(place(&checkpoints, &nth.to_string(), Some("/proc")).await);
@@ -220,7 +227,7 @@ mod tests {
 
     #[tokio::test]
     async fn who_asks_for_a_way_that_hangs_takes_no_place_where_it_begins() {
-        let checkpoints = Arc::new(Checkpoints::new());
+        let checkpoints = Arc::new(Checkpoints::default());
         let mut ways = Vec::new();
         for nth in 0..MOST.0 {
             ways.push(checkpoints.way(&format!("/proc/{nth}"), SOON).await.expect("a place"));
@@ -232,7 +239,7 @@ mod tests {
 
     #[tokio::test]
     async fn what_is_not_wanted_any_more_is_not_begun_or_waited_for() {
-        let checkpoints = Arc::new(Checkpoints::new());
+        let checkpoints = Arc::new(Checkpoints::default());
         let (token, place) = (checkpoints.token(), place(&checkpoints, "one", Some("/proc")).await);
         checkpoints.close();
         let given_up = place.work("not done", SOON, &token, || -> Result<()> { panic!("it is begun") }).await;

@@ -1,5 +1,6 @@
 //! What is done to a machine that runs, and does not move its container: the reset button, what its guest is asked, its screen.
 
+use std::path::PathBuf;
 use std::time::Duration;
 
 use common::Chain;
@@ -106,6 +107,18 @@ impl Containers {
     #[must_use]
     pub fn checkpoint_token(&self) -> CancellationToken {
         self.uses.checkpoints.token()
+    }
+
+    /// Checkpoints that are not being made and of which files are left, or a guest that does not go on: whose, and the directory.
+    #[must_use]
+    pub fn checkpoints_left(&self) -> Vec<(ContainerId, PathBuf)> {
+        let tally = self.uses.checkpoints.tally();
+        let containers = self.uses.store.containers();
+        let left = containers.iter().filter_map(|container| {
+            let note = container.checkpoint.as_ref().filter(|note| !tally.is_making(note.id))?;
+            Some((container.id, note.dir.clone()))
+        });
+        left.collect()
     }
 
     /// Gives all checkpoints up, as controld goes down, and waits until nothing is left of them, but not for long. Those of which files

@@ -4,7 +4,7 @@
 //! store, the records and the ways to libvirt and tapmanager have in memory, off the reactor and without the disk ([`facts`]),
 //! so no figure can be out of date, but those for which others are asked from time to time: tapmanager for SR-IOV cards
 //! ([`functions`]) and pods' networks ([`networks`]), and [`filesystems`] for their room; how long calls took is kept at the
-//! [edge](crate::api::edge), and how long parts of starts took beside the [records](crate::store::moments). [`server`] answers. No figure tells the name of a pod or an image, and the labels' values are those of
+//! [edge](crate::api::edge), and how long parts of starts took beside the [records](crate::store::moments); checkpoints are counted [where they are made](crate::container::Tally). [`server`] answers. No figure tells the name of a pod or an image, and the labels' values are those of
 //! the configuration, of the node's cards and of this crate's own states, so their number is bounded.
 
 mod facts;
@@ -31,7 +31,7 @@ pub use self::networks::Networks;
 use self::server::Limits;
 pub use self::server::{BindError, Server};
 use crate::api::edge::Calls;
-use crate::container::Reboots;
+use crate::container::{Reboots, Tally};
 use crate::hypervisor::Hypervisor;
 use crate::hypervisor::accelerator::AcceleratorChoice;
 use crate::images::Images;
@@ -52,6 +52,7 @@ pub struct Sources {
     pub records: Store,
     pub accel: AcceleratorChoice,
     pub reboots: Arc<Reboots>,
+    pub checkpoints: Tally,
     pub orphans: Arc<Known>,
     pub hypervisor: Hypervisor,
     pub tap: Tap,
@@ -79,9 +80,10 @@ pub async fn start(
     let functions = sources.functions.clone().keep(sources.tap.clone());
     let networks = sources.networks.clone().keep(sources.tap.clone());
     let filesystems = sources.filesystems.clone().keep();
-    let moments = sources.records.moments().clone();
+    let (moments, checkpoints) = (sources.records.moments().clone(), sources.checkpoints.clone());
     let mut registry = registry(sources);
     moments.register(&mut registry);
+    checkpoints.register(&mut registry);
     calls.register(&mut registry);
     if let Some(proxy) = proxy {
         proxy.metrics().register(&mut registry);

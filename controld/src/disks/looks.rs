@@ -1,6 +1,6 @@
-//! How many threads are at volumes, or at directories of checkpoints, at once: so many at those of one file server or file system, so that one that hangs keeps others from
-//! nothing, and so many at all. Volumes of several are a set with places of its own: as long as one of the set hangs, a thread there would keep
-//! places of the others, at which nothing hangs.
+//! How many threads are at volumes, or at directories of checkpoints, at once: so many at those of one file server or file system, so that
+//! one that hangs keeps others from nothing, and so many at all. Volumes of several are a set with places of its own: as long as one of the
+//! set hangs, a thread there would keep places of the others, at which nothing hangs.
 //!
 //! A thread whose volume hangs is there until the kernel lets it go, however often that is tried again. What a directory is on is read in the
 //! kernel's list of mounts: who asks the directory itself hangs as well.

@@ -356,6 +356,7 @@ impl RuntimeService for Runtime {
                 "machine": container.machine,
                 "applied": container.applied(),
                 "paused": container.pause.map(Pause::as_str),
+                "checkpoint": container.checkpoint,
                 "settings": explain::of_record(&container, &handler, net),
                 "timeline": self.uses.store.moments().told(container.machine.id),
             });

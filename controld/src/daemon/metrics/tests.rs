@@ -206,6 +206,7 @@ fn the_document_has_every_metric() {
     let document = include_str!("../../../../docs/configuration.md");
     let mut registry = registry(facts());
     crate::store::moments::Moments::default().register(&mut registry);
+    Tally::default().register(&mut registry);
     let text = text(&registry).expect("written");
     for sample in text.lines().filter(|line| !line.starts_with('#')) {
         let name = sample.split(['{', ' ']).next().unwrap_or_default();
@@ -265,6 +266,7 @@ async fn a_scrape_tells_what_is_so_now() {
         records: records.clone(),
         accel,
         reboots: Arc::default(),
+        checkpoints: Tally::default(),
         orphans,
         hypervisor,
         tap,

@@ -6,7 +6,7 @@ use super::host::Host;
 use crate::text::shown;
 
 /// controld's conditions as checks, and whether pods can run without them.
-const CONDITIONS: [(&str, &str, bool); 11] = [
+const CONDITIONS: [(&str, &str, bool); 12] = [
     ("RuntimeReady", "status.runtime-ready", false),
     ("NetworkReady", "status.network-ready", false),
     ("LibvirtConnected", "status.libvirt-connected", false),
@@ -18,6 +18,7 @@ const CONDITIONS: [(&str, &str, bool); 11] = [
     ("OwnersKnown", "status.owners-known", true),
     ("KvmUsable", "status.kvm-usable", true),
     ("ConsoleLogsWatched", "status.console-logs-watched", true),
+    ("CheckpointsOver", "status.checkpoints-over", true),
 ];
 /// Of an answer without conditions, and of one that is not there.
 const CHECK: &str = "status";
@@ -37,6 +38,9 @@ pub(super) fn look(_host: &Host, facts: &Facts) -> Vec<Finding> {
         let seen = shown(&format!("{}: {}", condition.reason, condition.message));
         let mend = match check {
             "status.owners-known" => "virtletctl orphans",
+            "status.checkpoints-over" => {
+                "have the directory answer, or unmount it; journalctl -u controld says what fails"
+            }
             _ => "mend what it says; journalctl -u controld has more",
         };
         let found = if can_do_without { Finding::warning } else { Finding::failure };

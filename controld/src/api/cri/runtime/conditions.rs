@@ -1,11 +1,17 @@
 //! The conditions of `Status`.
 
+use std::path::PathBuf;
+
 use common::Chain;
 use proto::cri::RuntimeCondition;
+use vmspec::ContainerId;
 use vmspec::error::Error;
 
 use super::Runtime;
 use crate::tap::State;
+
+/// Most checkpoints that a condition tells of.
+const MAX_TOLD: usize = 5;
 
 impl Runtime {
     pub(super) async fn conditions(&self) -> Vec<RuntimeCondition> {
@@ -54,6 +60,34 @@ impl Runtime {
             condition("OwnersKnown", orphans),
             condition("KvmUsable", emulated),
             condition("ConsoleLogsWatched", polled),
+            condition("CheckpointsOver", left(&self.containers.checkpoints_left()).map(|what| ("FilesLeft", what))),
         ]
+    }
+}
+
+/// What is left of checkpoints, if something is.
+fn left(checkpoints: &[(ContainerId, PathBuf)]) -> Option<String> {
+    let told = checkpoints.iter().take(MAX_TOLD).map(|(id, dir)| format!("container `{id}` in `{}`", dir.display()));
+    let told: Vec<_> = told.collect();
+    let more = match checkpoints.len() - told.len() {
+        0 => String::new(),
+        more => format!(", and {more} more"),
+    };
+    let told = told.join(", ");
+    (!told.is_empty()).then(|| {
+        format!("checkpoints that broke off are not removed yet, which is tried again: of {told}{more}; does the directory answer?")
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn some_of_what_is_left_is_told() {
+        let of = |count: usize| left(&vec![(ContainerId::random(), PathBuf::from("/c")); count]);
+        assert_eq!(of(0), None);
+        assert!(of(1).is_some_and(|told| told.contains("in `/c`;")));
+        assert!(of(7).is_some_and(|told| told.contains(", and 2 more;") && told.matches("`/c`").count() == 5));
     }
 }

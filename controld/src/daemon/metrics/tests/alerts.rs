@@ -29,6 +29,7 @@ fn known() -> Known {
     // Of a node with another container runtime.
     proxy::metrics::Metrics::default().register(&mut registry);
     Moments::default().register(&mut registry);
+    Tally::default().register(&mut registry);
     let text = text(&registry).expect("written");
     let mut known = Known::new();
     for line in text.lines() {
