@@ -121,11 +121,15 @@ impl Containers {
         left.collect()
     }
 
-    /// Gives all checkpoints up, as controld goes down, and waits until nothing is left of them, but not for long. Those of which files
-    /// alone are left are the next start's: what holds these up is not to hold up each restart.
+    /// Gives all checkpoints up, as controld goes down, and waits until nothing is left of them, but not for long. Those that broke off
+    /// before, and of which files alone are left, are the next start's: what holds these up is not to hold up each restart.
     pub async fn end_checkpoints(&self) {
         self.uses.checkpoints.close();
-        let under_way = self.uses.store.containers().into_iter().filter(|container| container.is_written());
+        let tally = self.uses.checkpoints.tally();
+        let is_making = |container: &Container| {
+            container.is_written() || container.checkpoint.as_ref().is_some_and(|note| tally.is_making(note.id))
+        };
+        let under_way = self.uses.store.containers().into_iter().filter(|container| is_making(container));
         let ends = under_way.map(|container| async move {
             let Ok(actor) = self.actors.get(container.id) else { return };
             if let Err(error) = actor.end_checkpoint().await {
