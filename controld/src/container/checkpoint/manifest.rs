@@ -195,7 +195,7 @@ pub(super) mod tests {
         ];
         let emulator = Emulator { qemu: "10.0.2".into(), libvirt: "11.3.0".into(), accelerator: "kvm".into() };
         let part =
-            PartMade { name: "disk-0.raw".into(), of: Of::Disk("scratch".into()), bytes: 3, sha256: "ba78".into() };
+            PartMade { name: "disk-0.raw".into(), of: Of::Disk("scratch".into()), bytes: 3, sha256: "5f78".into() };
         let pod = PodName { uid: "u".into(), namespace: "ns".into(), name: "web".into() };
         Manifest::of(&container, pod, None, 7, Node { emulator, cpu: None }, vec![part])
     }
@@ -218,7 +218,7 @@ pub(super) mod tests {
                 { "serial": "scratch", "read_only": false },
                 { "serial": "model", "read_only": false, "image_id": "sha256:1" },
             ],
-            "files": [{ "name": "disk-0.raw", "of": { "disk": "scratch" }, "bytes": 3, "sha256": "ba78" }],
+            "files": [{ "name": "disk-0.raw", "of": { "disk": "scratch" }, "bytes": 3, "sha256": "5f78" }],
         });
         assert_eq!(serde_json::to_value(&manifest).expect("JSON"), expected);
     }
