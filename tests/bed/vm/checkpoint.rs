@@ -6,27 +6,34 @@ use std::path::Path;
 use std::time::Duration;
 
 use anyhow::{Context as _, Result, anyhow, ensure};
-use proto::cri::{CheckpointPodRequest, RestorePodRequest};
+use proto::cri::{CheckpointPodRequest, ContainerConfig, RestorePodRequest};
 use serde_json::Value;
 use tests::case::{Bed, Case};
 use tests::command::{Ended, TOOL_DEADLINE, command, finish, sh};
 use tests::counting::{SCRIPT, complete, counts};
+use tests::cri;
 use tests::libvirt::{only_qemu, virsh};
-use tests::node::{BOOT_DEADLINE, CRI_SOCKET, Node, Vm};
+use tests::node::{BOOT_DEADLINE, CRI_SOCKET, Node, Vm, user_data};
 use tests::wait::{wait_for, wait_until};
 use tonic::Code;
+
+use super::emptydirs::{self, emptydir};
 
 const GRACE: Duration = Duration::from_secs(30);
 /// What there is while one is made, and what there is then.
 const PARTIAL: &str = "checkpoint.partial";
 const WHOLE: &str = "checkpoint";
+const FILES: &[&str] = &["disk-0.raw", "manifest.json", "memory", "root.qcow2"];
+/// Writes to the disk of 16 MiB, and counts then.
+const WRITES: &str = "#!/bin/sh\n\
+    for disk in /sys/block/vd*; do [ $(cat $disk/size) = 32768 ] && echo kept | dd of=/dev/${disk##*/} conv=fsync; done\n";
 
 pub(super) const CASES: &[Case] =
     &[Case { name: "vm::a_pod_is_checkpointed_and_runs_on", deadline: Duration::from_secs(480), run: checkpointed }];
 
 fn checkpointed(bed: &Bed) -> Result<()> {
     let mut node = Node::start(bed)?;
-    let vm = node.boot_vm(bed, "kept", SCRIPT)?;
+    let vm = boot(bed, &node)?;
     let qemu = only_qemu()?;
     refused(bed, &node, &vm)?;
 
@@ -34,7 +41,8 @@ fn checkpointed(bed: &Bed) -> Result<()> {
     let path = dir.to_str().context("not UTF-8")?;
     let done = virtletctl(bed, &["checkpoint", "kept", path])?;
     ensure!(done.code == Some(0) && done.stdout == format!("{path}\n"), "{done:?}");
-    whole(&dir)?;
+    whole(&dir, FILES)?;
+    ensure!(fs::read(dir.join(WHOLE).join("disk-0.raw"))?.starts_with(b"kept\n"), "not as the guest has written it");
     let memory = virsh(&format!("save-image-dumpxml {path}/{WHOLE}/memory"))?;
     ensure!(memory.contains(&vm.domain()?), "not of this machine:\n{memory}");
     sh(&format!("qemu-img check -q {path}/{WHOLE}/root.qcow2"))?;
@@ -52,6 +60,19 @@ fn checkpointed(bed: &Bed) -> Result<()> {
     ensure!(only_qemu()? == qemu, "another QEMU");
     complete(&vm.log_text()?)?;
     node.remove_vm(&vm, GRACE)
+}
+
+/// With a disk in an emptyDir.
+fn boot(bed: &Bed, node: &Node) -> Result<Vm> {
+    let image = node.pull(bed, "tiny.qcow2")?;
+    let pod = node.pod("kept")?;
+    let (_, disk) = emptydir(&pod, "scratch")?;
+    let mut annotations = user_data(&SCRIPT.replacen("#!/bin/sh\n", WRITES, 1));
+    annotations.insert(emptydirs::ANNOTATION.into(), "scratch=16Mi,fs=none".into());
+    let vm = node.start_pod(pod, &ContainerConfig { mounts: vec![disk], ..cri::container(&image, annotations) })?;
+    vm.wait_up()?;
+    vm.wait_log("count 1.", BOOT_DEADLINE)?;
+    Ok(vm)
 }
 
 /// Of two at one directory there is one, and it is whole.
@@ -73,7 +94,7 @@ fn twice(bed: &Bed, node: &Node, vm: &Vm) -> Result<()> {
     // By the directory, or as the pod is being written.
     let is_said = [Code::FailedPrecondition, Code::Unavailable].contains(&refused.code());
     ensure!(is_said, "{refused:?}");
-    whole(&dir)
+    whole(&dir, FILES)
 }
 
 /// A controld that goes down amid a checkpoint has the guest go on before; of one that is killed the next one does. Nothing is left that is not
@@ -85,7 +106,8 @@ fn broken(bed: &Bed, node: &mut Node, vm: &Vm, is_killed: bool) -> Result<()> {
     let Node { cri, controld, .. } = &mut *node;
     std::thread::scope(|scope| {
         let write = scope.spawn(|| cri.call(|mut client| async move { client.checkpoint_pod(request).await }));
-        wait_until("a checkpoint that is begun", GRACE, || dir.join(PARTIAL).exists() || write.is_finished())?;
+        let is_amid = || fs::metadata(dir.join(PARTIAL).join("memory")).is_ok_and(|memory| memory.len() > 0);
+        wait_until("a guest that is paused for it", GRACE, || is_amid() || write.is_finished())?;
         if is_killed {
             controld.kill9()?;
         } else {
@@ -106,7 +128,7 @@ fn broken(bed: &Bed, node: &mut Node, vm: &Vm, is_killed: bool) -> Result<()> {
     node.wait_ready()?;
     wait_for("a guest that runs, and nothing that is not whole", BOOT_DEADLINE, || Ok(is_over()?.then_some(())))?;
     if fs::read_dir(&dir)?.next().is_some() {
-        whole(&dir)?;
+        whole(&dir, FILES)?;
     }
     Ok(())
 }
@@ -114,7 +136,8 @@ fn broken(bed: &Bed, node: &mut Node, vm: &Vm, is_killed: bool) -> Result<()> {
 /// What is no order for a checkpoint says so, and the guest is not stopped.
 fn refused(bed: &Bed, node: &Node, vm: &Vm) -> Result<()> {
     let full = bed.dir.join("full");
-    sh(&format!("mkdir -m 0700 {0} && touch {0}/x", full.display()))?;
+    sh(&format!("mkdir -m 0700 {}", full.display()))?;
+    fs::write(full.join("x"), "")?;
     let good = of(vm, &bed.dir.join("absent"));
     let options = [("tcp-established".to_owned(), "true".to_owned())].into();
     for (request, code, said) in [
@@ -141,8 +164,26 @@ fn of(vm: &Vm, dir: &Path) -> CheckpointPodRequest {
     }
 }
 
+/// A pod's checkpoint is made, and has these files.
+pub(super) fn is_made(bed: &Bed, node: &Node, vm: &Vm, files: &[&str]) -> Result<()> {
+    let dir = bed.dir.join("checkpoint");
+    sh(&format!("mkdir -m 0700 {}", dir.display()))?;
+    let request = of(vm, &dir);
+    node.cri.call(|mut client| async move { client.checkpoint_pod(request).await })?;
+    whole(&dir, files)
+}
+
+/// A pod has none, for this reason.
+pub(super) fn is_refused(bed: &Bed, node: &Node, vm: &Vm, why: &str) -> Result<()> {
+    let request = of(vm, &bed.dir);
+    let answer = node.cri.call(|mut client| async move { client.checkpoint_pod(request).await });
+    let status = answer.err().context("not refused")?;
+    ensure!(status.code() == Code::FailedPrecondition && status.message().contains(why), "{why}: {status}");
+    Ok(())
+}
+
 /// A directory has a checkpoint and nothing else; all files are root's alone, and as the manifest says, which names no path.
-fn whole(dir: &Path) -> Result<()> {
+fn whole(dir: &Path, files: &[&str]) -> Result<()> {
     let there: Vec<_> = fs::read_dir(dir)?.map(|entry| Ok(entry?.file_name())).collect::<Result<_>>()?;
     ensure!(there == [WHOLE], "{there:?}");
     let dir = &dir.join(WHOLE);
@@ -168,7 +209,7 @@ fn whole(dir: &Path) -> Result<()> {
         there.push(name);
     }
     there.sort();
-    ensure!(there == named && named == ["manifest.json", "memory", "root.qcow2"], "{there:?}, {named:?}");
+    ensure!(there == named && named == files, "{there:?}, {named:?}");
     Ok(())
 }
 

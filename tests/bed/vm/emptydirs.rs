@@ -22,14 +22,14 @@ use super::volumes::noexec;
 
 const DEADLINE: Duration = Duration::from_secs(480);
 const GRACE: Duration = Duration::from_secs(30);
-const ANNOTATION: &str = "virtlet.cloud/emptydir-disks";
+pub(super) const ANNOTATION: &str = "virtlet.cloud/emptydir-disks";
 const MIB: u64 = 1 << 20;
 
 pub(super) const CASES: &[Case] =
     &[Case { name: "vm::emptydirs_are_disks_that_outlive_a_container", deadline: DEADLINE, run: disks }];
 
 /// An emptyDir as kubelet makes it, in directories that QEMU's user does not get into.
-fn emptydir(pod: &PodSandboxConfig, name: &str) -> Result<(PathBuf, Mount)> {
+pub(super) fn emptydir(pod: &PodSandboxConfig, name: &str) -> Result<(PathBuf, Mount)> {
     let pods = Path::new("/var/lib/kubelet/pods");
     let uid = &pod.metadata.as_ref().context("no metadata")?.uid;
     let dir = pods.join(uid).join("volumes/kubernetes.io~empty-dir").join(name);

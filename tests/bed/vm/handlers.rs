@@ -20,6 +20,7 @@ use tests::libvirt::virsh;
 use tests::net_node::latest_record;
 use tests::node::{self, BOOT_DEADLINE, Node, Vm, user_data};
 
+use super::checkpoint;
 use super::seeds::again;
 
 const DEADLINE: Duration = Duration::from_secs(480);
@@ -149,6 +150,8 @@ fn boots_by_uefi(bed: &Bed) -> Result<()> {
     uefi.wait_up()?;
     uefi.wait_log("booted by UEFI, TPM 2", BOOT_DEADLINE)?;
     ensure!(secure.info().is_err(), "an unsigned loader was started");
+    checkpoint::is_refused(bed, &node, &uefi, "it has a TPM")?;
+    checkpoint::is_made(bed, &node, &secure, &["manifest.json", "memory", "root.qcow2", "uefi.fd"])?;
     node.cri.stop(&uefi.container, Duration::ZERO)?;
     node.cri.remove(&uefi.container)?;
     let variables = variables_of(&uefi)?;
