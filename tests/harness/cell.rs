@@ -123,6 +123,8 @@ impl Cell {
         let mut command = Command::new(std::env::current_exe()?);
         let enter = if self.links == Links::Own { ENTER } else { ENTER_WITH_LINKS };
         command.arg(enter).arg(&self.dir).args(words).arg(&self.dir);
+        // In its own home kubectl keeps what an API server serves by that server's address, which is the same in all cells.
+        command.env("KUBECACHEDIR", self.dir.join("kubectl"));
         Ok(command)
     }
 

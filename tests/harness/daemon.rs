@@ -15,6 +15,17 @@ use crate::wait::wait_for;
 /// How long a daemon may take to leave when asked.
 const LEAVE_DEADLINE: Duration = Duration::from_secs(20);
 
+/// A daemon that stands still meanwhile.
+#[derive(Debug)]
+pub struct Held(Pid);
+
+impl Drop for Held {
+    fn drop(&mut self) {
+        // If it fails the daemon is gone, which whoever waits for it sees.
+        let _gone = kill(self.0, Signal::SIGCONT);
+    }
+}
+
 /// A program that runs beside the case.
 #[derive(Debug)]
 pub struct Daemon {
@@ -68,6 +79,16 @@ impl Daemon {
     /// When it was stopped.
     pub fn pid(&self) -> Result<u32> {
         Ok(self.child.as_ref().with_context(|| format!("{} does not run", self.name))?.id())
+    }
+
+    /// Stops it where it is until what is returned is dropped.
+    ///
+    /// # Errors
+    /// When it does not run.
+    pub fn hold(&self) -> Result<Held> {
+        let pid = Pid::from_raw(self.pid()?.cast_signed());
+        kill(pid, Signal::SIGSTOP)?;
+        Ok(Held(pid))
     }
 
     /// Fails when it ended by itself, with the end of its log.

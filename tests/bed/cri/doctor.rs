@@ -6,8 +6,6 @@ use std::path::Path;
 use std::time::Duration;
 
 use anyhow::{Context as _, Result, ensure};
-use nix::sys::signal::{Signal, kill};
-use nix::unistd::Pid;
 use serde_json::Value;
 use tests::case::{Bed, Case};
 use tests::cni;
@@ -100,13 +98,11 @@ fn broken(bed: &Bed) -> Result<()> {
     node.net.tapmanager.kill9()?;
     fs::set_permissions(bed.vmwrapper(), fs::Permissions::from_mode(0o600))?;
     cni::install(r#"{"cniVersion": "1.0.0", "name": "vtnet", "plugins": [{"type": "no-such-plugin"}]}"#)?;
-    let libvirtd = Pid::from_raw(node.libvirt.libvirtd.pid()?.cast_signed());
-    kill(libvirtd, Signal::SIGSTOP)?;
+    let held = node.libvirt.libvirtd.hold()?;
     let begun = pace::now();
     let told = doctor(bed);
     let took = begun.elapsed();
-    // Also if it failed: the bed ends it by its own means.
-    kill(libvirtd, Signal::SIGCONT)?;
+    drop(held);
     let told = told?;
     ensure!(told.code == Some(1), "exit code {:?} of {}", told.code, told.document);
     ensure!(told.stderr.contains("checks failed"), "{}", told.stderr);

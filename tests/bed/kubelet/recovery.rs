@@ -92,10 +92,9 @@ fn hanging(bed: &Bed) -> Result<()> {
     let first = running(&node)?;
     kubelet.apply("two", &manifest("two", &image, &json!({})))?;
     wait_until("second container", POD_DEADLINE, || containers(&node).is_ok_and(|all| all.len() == 2))?;
-    let libvirtd = Pid::from_raw(node.libvirt.libvirtd.pid()?.cast_signed());
-    kill(libvirtd, Signal::SIGSTOP)?;
+    let held = node.libvirt.libvirtd.hold()?;
     wait_until("a node that says so", HANG_DEADLINE, || !runtime_ready(&node))?;
-    kill(libvirtd, Signal::SIGCONT)?;
+    drop(held);
     wait_for("both machines", POD_DEADLINE, || {
         let ids = running(&node)?;
         Ok((ids.len() == 2 && running_domains()?.len() == 2).then_some(()))
