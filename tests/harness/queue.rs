@@ -82,8 +82,10 @@ impl Drop for Turn<'_> {
 #[cfg(test)]
 mod tests {
     use std::sync::mpsc;
+    use std::time::Duration;
 
     use super::*;
+    use crate::wait::wait_until;
 
     #[test]
     fn one_runs_at_a_time_and_those_of_a_node_follow_each_other() {
@@ -100,10 +102,11 @@ mod tests {
                     sender.send(place)
                 });
             }
-            while queue.waiting.lock().unwrap().places.values().sum::<usize>() < places.len() {
-                std::thread::yield_now();
-            }
+            let waiting = || queue.waiting.lock().unwrap().places.values().sum::<usize>();
+            // Threads that start take no time to speak of.
+            let all = wait_until("all in the queue", Duration::from_secs(30), || waiting() == places.len());
             drop(first);
+            all.unwrap();
         });
         drop(sender);
 

@@ -64,14 +64,14 @@ pub fn run(args: Vec<String>, cases: &'static [Case], reports: &Path) -> Conclus
     let slots = Arc::new(Slots::of(&mut args, waiting));
     let queue = Arc::new(Queue::default());
     let silence = Silence::watched();
-    let trial = |case: &'static Case| {
+    let trial = |(rank, case): (usize, &'static Case)| {
         let (nodes, report) = (Arc::clone(&nodes), Arc::clone(&report));
         let (slots, queue, silence) = (Arc::clone(&slots), Arc::clone(&queue), silence.clone());
         Trial::test(case.name, move || {
             let place = Place::of(case);
             let _turn = place.map(|place| queue.turn(place));
             let _room = Kind::of(case.name).and_then(|kind| nodes.enter(kind));
-            let _slot = if place.is_some() { slots.take_at_once() } else { slots.take() };
+            let _slot = if place.is_some() { slots.take_at_once(rank) } else { slots.take(rank) };
             let _running = silence.run(case.name);
             let begun = Instant::now();
             let Ran { outcome, cost } = match Kind::of(case.name) {
@@ -88,7 +88,7 @@ pub fn run(args: Vec<String>, cases: &'static [Case], reports: &Path) -> Conclus
     let mut order: Vec<_> = cases.iter().collect();
     order.sort_by_key(|case| (Place::of(case).is_none(), Place::of(case), !begins(case, &LONG)));
     let list = args.list;
-    let conclusion = libtest_mimic::run(&args, order.into_iter().map(trial).collect());
+    let conclusion = libtest_mimic::run(&args, order.into_iter().enumerate().map(trial).collect());
     drop(nodes);
     print!("{report}");
     if !list && let Err(failed) = report.write(reports) {

@@ -5,6 +5,7 @@
 //! it has to wait for a processor, since its clock ticks meanwhile: so not more of them than are needed. Fewer run than there are
 //! threads, since some threads only wait for the turn of their case in the [queue](crate::queue).
 
+use std::collections::BTreeSet;
 use std::fs;
 use std::num::NonZero;
 use std::sync::{Condvar, Mutex, PoisonError};
@@ -31,6 +32,8 @@ pub(crate) struct Slots {
 #[derive(Debug)]
 struct Running {
     cases: usize,
+    /// The ranks of those that wait.
+    waiting: BTreeSet<usize>,
     looked: Instant,
     times: Option<Times>,
 }
@@ -52,24 +55,29 @@ impl Slots {
         let processors = std::thread::available_parallelism().map_or(1, NonZero::get);
         let (least, most) = args.test_threads.map_or((processors, processors * MOST), |threads| (threads, threads));
         args.test_threads = Some(most + waiting);
-        let running = Running { cases: 0, looked: Instant::now(), times: times() };
+        let running = Running { cases: 0, waiting: BTreeSet::new(), looked: Instant::now(), times: times() };
         Self { running: Mutex::new(running), changed: Condvar::new(), least, most }
     }
 
-    /// Waits for one.
-    pub(crate) fn take(&self) -> Slot<'_> {
+    /// Waits for one, and until nobody of a lower `rank` waits: those that take long are to begin first, and those of a node to follow
+    /// each other.
+    pub(crate) fn take(&self, rank: usize) -> Slot<'_> {
         let mut running = self.running.lock().unwrap_or_else(PoisonError::into_inner);
-        while running.cases >= self.least && !(running.cases < self.most && running.there_is_room()) {
+        running.waiting.insert(rank);
+        while running.waiting.first() != Some(&rank) || !running.has_place(self.least, self.most) {
             running = self.changed.wait_timeout(running, LOOK).unwrap_or_else(PoisonError::into_inner).0;
         }
+        running.waiting.remove(&rank);
         running.cases += 1;
+        // The next one may go, too.
+        self.changed.notify_all();
         Slot(self)
     }
 
     /// One for a case that has waited for its turn, and is not to wait for a place as well, unless it was said how many there are.
-    pub(crate) fn take_at_once(&self) -> Slot<'_> {
+    pub(crate) fn take_at_once(&self, rank: usize) -> Slot<'_> {
         if self.least == self.most {
-            return self.take();
+            return self.take(rank);
         }
         self.running.lock().unwrap_or_else(PoisonError::into_inner).cases += 1;
         Slot(self)
@@ -105,6 +113,10 @@ impl Drop for Inside<'_> {
 }
 
 impl Running {
+    fn has_place(&mut self, least: usize, most: usize) -> bool {
+        self.cases < least || (self.cases < most && self.there_is_room())
+    }
+
     /// Whether processors were idle since the last look, which was long enough ago.
     fn there_is_room(&mut self) -> bool {
         if self.looked.elapsed() < LOOK {
@@ -126,7 +138,8 @@ impl Times {
 impl Drop for Slot<'_> {
     fn drop(&mut self) {
         self.0.running.lock().unwrap_or_else(PoisonError::into_inner).cases -= 1;
-        self.0.changed.notify_one();
+        // All: whoever comes first has to see it.
+        self.0.changed.notify_all();
     }
 }
 
@@ -142,7 +155,10 @@ fn parsed(stat: &str) -> Option<Times> {
 
 #[cfg(test)]
 mod tests {
+    use std::sync::mpsc;
+
     use super::*;
+    use crate::wait::wait_until;
 
     #[test]
     fn idle_time_is_that_without_work_and_that_of_waiting_for_disks() {
@@ -159,8 +175,34 @@ mod tests {
         let mut args = Arguments { test_threads: Some(3), ..Arguments::default() };
         let slots = Slots::of(&mut args, 5);
 
-        let _two = (slots.take(), slots.take_at_once());
+        let _two = (slots.take(0), slots.take_at_once(1));
         let running = slots.running.lock().unwrap();
         assert_eq!((running.cases, slots.least, slots.most, args.test_threads), (2, 3, 3, Some(8)));
+    }
+
+    #[test]
+    fn a_place_goes_to_the_lowest_rank_that_waits() {
+        let mut args = Arguments { test_threads: Some(1), ..Arguments::default() };
+        let slots = Slots::of(&mut args, 0);
+        let (sender, order) = mpsc::channel();
+
+        std::thread::scope(|scope| {
+            let first = slots.take(9);
+            for rank in [5, 1, 7, 3] {
+                let (slots, sender) = (&slots, sender.clone());
+                scope.spawn(move || {
+                    let _slot = slots.take(rank);
+                    sender.send(rank)
+                });
+            }
+            let waiting = || slots.running.lock().unwrap().waiting.len();
+            // Threads that start take no time to speak of.
+            let all = wait_until("all that wait", Duration::from_secs(30), || waiting() == 4);
+            drop(first);
+            all.unwrap();
+        });
+        drop(sender);
+
+        assert_eq!(order.iter().collect::<Vec<_>>(), [1, 3, 5, 7]);
     }
 }
