@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use anyhow::{Context as _, Result, ensure};
-use proto::cri::{ContainerConfig, Device, KeyValue, LinuxContainerResources};
+use proto::cri::{ContainerConfig, Device, KeyValue, LinuxContainerResources, Mount};
 use serde_json::{Value, json};
 use tests::case::{Bed, Case};
 use tests::command::{Ended, TOOL_DEADLINE, command, finish, run};
@@ -202,31 +202,45 @@ fn next_pod(bed: &Bed, node: &Node, container: &ContainerConfig, key: &Path, nex
     // Nothing is done again for an instance that has been.
     ensure!(said.contains("/run/again") != is_same, "a command is run once for each instance: {said}");
     if !is_same {
-        let words = "hostname; sudo base64 -w0 /var/lib/cloud/instance/user-data.txt; echo; sudo cat /etc/cloud/environment /etc/site/key; \
-                     cat /data/file";
-        let said = ask(words, TOOL_DEADLINE)?.stdout;
-        let as_told = ["renamed", &base64(SCRIPT), "COLOUR=\"deep blue\"", "of a ConfigMap", "of a directory"];
+        let [disk, ..] = LONG;
+        let words = format!(
+            "hostname; sudo base64 -w0 /var/lib/cloud/instance/user-data.txt; echo; sudo cat /etc/cloud/environment /etc/site/key; \
+             cat /data/file /etc/one.conf; sudo head -n 1 /dev/{disk}"
+        );
+        let said = ask(&words, TOOL_DEADLINE)?.stdout;
+        let as_told =
+            ["renamed", &base64(SCRIPT), "COLOUR=\"deep blue\"", "of a ConfigMap", "of a directory", "of a file", disk];
         ensure!(said.lines().eq(as_told), "{said}");
     }
     node.remove_vm(&vm, SHUTDOWN)?;
     Ok(vm.ip)
 }
 
-/// A script, configuration and a directory by the other kind of disk, and a name of the guest's own.
+/// A script, the user's key, configuration, a directory and a file by the other kind of disk, and a name of the guest's own.
 fn of_volumes(bed: &Bed, container: &mut ContainerConfig) -> Result<()> {
     let volumes = PodVolumes::new(&bed.dir, "cloud");
     let data = volumes.mount("empty-dir", "data", "/data");
     fs::create_dir_all(&data.host_path)?;
     fs::write(Path::new(&data.host_path).join("file"), "of a directory\n")?;
+    fs::write(bed.dir.join("one"), "of a file\n")?;
+    let one = Mount {
+        container_path: "/etc/one.conf".into(),
+        host_path: bed.dir.join("one").display().to_string(),
+        readonly: true,
+        ..Default::default()
+    };
+    let key = container.annotations.remove("VirtletSSHKeys").context("no key")?;
     container.mounts = vec![
-        volumes.fill("secret", "told", &[("user-data", SCRIPT)], "/run/virtlet/seed/told")?,
+        volumes.fill("secret", "told", &[("user-data", SCRIPT), ("keys", &key)], "/run/virtlet/seed/told")?,
         volumes.fill("configmap", "site", &[("key", "of a ConfigMap\n")], "/etc/site")?,
         data,
+        one,
     ];
     container.annotations.remove("VirtletCloudInitUserData");
     let told = [
         ("VirtletCloudInitUserDataSource", "volume/told"),
         ("VirtletCloudInitUserDataSourceKey", "user-data"),
+        ("VirtletSSHKeySource", "volume/told/keys"),
         ("VirtletCloudInitMetaData", "local-hostname: renamed"),
         ("virtlet.cloud/shared-fs", "virtiofs"),
         ("virtlet.cloud/config-delivery", "seed"),
