@@ -110,11 +110,14 @@ impl<'a> World<'a> {
         self.apply(words)?;
         for kind in KINDS {
             let name = format!("crd/{kind}.kubevirt.io");
-            self.kubectl(&["wait", "--for=condition=Established", "--timeout=60s", &name])?;
+            self.kubectl(&["wait", "--for=condition=Established", "--timeout=240s", &name])?;
         }
-        wait_for("policies that hold", NEWS_DEADLINE, || {
-            let told = self.try_create(&seed())?;
-            Ok((told.code != Some(0) && told.stderr.contains("virtlet-vmi")).then_some(()))
+        // The server may have come to know one before the others were made.
+        wrong_for_each().into_iter().try_for_each(|(policy, wrong)| {
+            wait_for(&format!("policy {policy} that holds"), NEWS_DEADLINE, || {
+                let told = self.try_create(&wrong)?;
+                Ok((told.code != Some(0) && told.stderr.contains(policy)).then_some(()))
+            })
         })
     }
 
@@ -151,6 +154,21 @@ impl<'a> World<'a> {
         ensure!(ended.code != Some(0), "kubectl {words:?} was not refused: {}", ended.stdout);
         Ok(ended.stderr)
     }
+}
+
+/// An object that each policy of kinds refuses: a disk without a volume.
+fn wrong_for_each() -> [(&'static str, Value); 3] {
+    let lost = json!({"disks": [{"name": "lost"}]});
+    let mut vm = machine("testvm", "v1");
+    vm["spec"]["template"]["spec"]["domain"]["devices"] = lost.clone();
+    let mut spec = instance("any")["spec"].clone();
+    spec["domain"]["devices"] = lost;
+    let labels = json!({"set": "testvm"});
+    let set = json!({
+        "apiVersion": "kubevirt.io/v1", "kind": "VirtualMachineInstanceReplicaSet", "metadata": {"name": "testvm"},
+        "spec": {"selector": {"matchLabels": labels}, "template": {"metadata": {"labels": labels}, "spec": spec}},
+    });
+    [("virtlet-vmi", seed()), ("virtlet-vm", vm), ("virtlet-vmirs", set)]
 }
 
 /// The one that the seed shows: a disk without a volume.
@@ -425,7 +443,7 @@ fn beside(world: &World<'_>) -> Result<()> {
     let all = ["virtualmachines", "virtualmachineinstances"]
         .map(|plural| [format!("crd/{plural}.kubevirt.io"), format!("crd/{plural}.virtlet.k8s")])
         .concat();
-    let words = ["wait", "--for=condition=Established", "--timeout=60s"].into_iter();
+    let words = ["wait", "--for=condition=Established", "--timeout=240s"].into_iter();
     world.kubectl(&words.chain(all.iter().map(String::as_str)).collect::<Vec<_>>())?;
     let mut ours = machine("ours", "v1");
     ours["apiVersion"] = "virtlet.k8s/v1".into();

@@ -41,7 +41,7 @@ fn run(bed: &Bed) -> Result<()> {
     })?;
     // Namespaces go while it answers.
     world.kubectl(&["create", "namespace", "short"])?;
-    world.kubectl(&["delete", "namespace", "short", "--timeout=60s"])?;
+    world.kubectl(&["delete", "namespace", "short", "--timeout=240s"])?;
     server.still_runs()?;
 
     world.kubectl(&["delete", "vm", "db"])?;
