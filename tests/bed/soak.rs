@@ -304,8 +304,8 @@ fn qemus() -> Result<Vec<String>> {
         let path = entry?.path();
         let of_machine = path.file_name().is_some_and(|name| name.to_string_lossy().starts_with("virtlet-"));
         if of_machine && path.extension().is_some_and(|extension| extension == "pid") {
-            let pid = fs::read_to_string(path)?;
-            // libvirtd leaves the file if it is killed while it stops the machine.
+            // libvirtd removes the file with the machine, and leaves it if it is killed while it stops that.
+            let Ok(pid) = fs::read_to_string(path) else { continue };
             if Path::new("/proc").join(pid.trim()).exists() {
                 pids.push(pid);
             }

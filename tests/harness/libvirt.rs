@@ -162,11 +162,9 @@ pub fn only_qemu() -> Result<i32> {
 /// # Errors
 /// When libvirt does not tell.
 pub fn qemus() -> Result<Vec<i32>> {
-    let pid = |domain| -> Result<i32> {
-        let pid = std::fs::read_to_string(Path::new("/run/libvirt/qemu").join(format!("{domain}.pid")))?;
-        Ok(pid.trim().parse()?)
-    };
-    running_domains()?.into_iter().map(pid).collect()
+    // The file of one that has ended since it was listed is gone.
+    let pid = |domain| fs::read_to_string(Path::new("/run/libvirt/qemu").join(format!("{domain}.pid"))).ok();
+    running_domains()?.into_iter().filter_map(pid).map(|pid| Ok(pid.trim().parse::<i32>()?)).collect()
 }
 
 fn listening(daemon: &mut Daemon, socket: &str) -> Result<()> {

@@ -1,6 +1,7 @@
 //! Who may read the files of a directory, by their modes and those of the directories above them.
 
-use std::fs;
+use std::fs::{self, Metadata};
+use std::io::ErrorKind;
 use std::os::unix::fs::PermissionsExt as _;
 use std::path::Path;
 
@@ -27,22 +28,25 @@ pub fn open_to_others(root: &Path) -> Result<Vec<Open>> {
 }
 
 fn walk(root: &Path, dir: &Path, open: &mut Vec<Open>) -> Result<()> {
-    if mode(dir)? & 0o011 == 0 {
+    if mode(&fs::symlink_metadata(dir).with_context(|| format!("failed to look at {}", dir.display()))?) & 0o011 == 0 {
         return Ok(());
     }
     for entry in fs::read_dir(dir).with_context(|| format!("failed to list {}", dir.display()))? {
         let path = entry?.path();
-        let kind = fs::symlink_metadata(&path)?.file_type();
-        if kind.is_dir() {
+        let found = match fs::symlink_metadata(&path) {
+            // What has gone meanwhile is nobody's to open.
+            Err(gone) if gone.kind() == ErrorKind::NotFound => continue,
+            found => found.with_context(|| format!("failed to look at {}", path.display()))?,
+        };
+        if found.is_dir() {
             walk(root, &path, open)?;
-        } else if !kind.is_symlink() && mode(&path)? & 0o077 != 0 {
-            open.push(Open { path: path.strip_prefix(root)?.display().to_string(), mode: mode(&path)? });
+        } else if !found.is_symlink() && mode(&found) & 0o077 != 0 {
+            open.push(Open { path: path.strip_prefix(root)?.display().to_string(), mode: mode(&found) });
         }
     }
     Ok(())
 }
 
-fn mode(path: &Path) -> Result<u32> {
-    let found = fs::symlink_metadata(path).with_context(|| format!("failed to look at {}", path.display()))?;
-    Ok(found.permissions().mode() & 0o777)
+fn mode(found: &Metadata) -> u32 {
+    found.permissions().mode() & 0o777
 }

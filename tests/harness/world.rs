@@ -2,6 +2,7 @@
 
 use std::collections::BTreeSet;
 use std::fs;
+use std::io::ErrorKind;
 use std::path::Path;
 use std::time::Duration;
 
@@ -124,11 +125,12 @@ impl World {
     }
 }
 
+/// What is in a directory: nothing, if there is none, or it went since somebody saw it.
 fn names(dir: &Path) -> Result<Vec<String>> {
-    if !dir.exists() {
-        return Ok(Vec::new());
-    }
-    let entries = fs::read_dir(dir).with_context(|| format!("failed to list {}", dir.display()))?;
+    let entries = match fs::read_dir(dir) {
+        Err(gone) if gone.kind() == ErrorKind::NotFound => return Ok(Vec::new()),
+        entries => entries.with_context(|| format!("failed to list {}", dir.display()))?,
+    };
     entries.map(|entry| Ok(entry?.file_name().to_string_lossy().into_owned())).collect()
 }
 

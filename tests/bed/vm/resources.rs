@@ -22,6 +22,7 @@ use tests::world::World;
 use super::shell::{exec, prints};
 
 const DEADLINE: Duration = Duration::from_secs(480);
+const GRACE: Duration = Duration::from_secs(30);
 const CGROUPS: &str = "/sys/fs/cgroup";
 const MIB: i64 = 1 << 20;
 const PARENT: &str = "/kubepods/burstable/pod-counts";
@@ -231,9 +232,13 @@ fn updated(node: &Node, vm: &Vm, group: &str) -> Result<()> {
     ensure!(vcpus()?.trim() == "3", "{}", vcpus()?);
     // Threads of new vCPUs, too.
     machine_in(PARENT)?;
-    let threads = fs::read_to_string(file("cpu", group, "tasks"))?.lines().count();
-    let all = fs::read_dir(format!("/proc/{}/task", only_qemu()?))?.count();
-    ensure!(threads + 1 >= all, "{threads} of {all} threads in {group}");
+    let counted = || -> Result<(usize, usize)> {
+        let threads = fs::read_to_string(file("cpu", group, "tasks"))?.lines().count();
+        Ok((threads, fs::read_dir(format!("/proc/{}/task", only_qemu()?))?.count()))
+    };
+    // Those that read and write disks come and go between both counts.
+    wait_until("all threads in the group", GRACE, || counted().is_ok_and(|(threads, all)| threads + 1 >= all))
+        .with_context(|| format!("threads in {group}, and of QEMU: {:?}", counted()))?;
     wait_until("memory by the balloon", BOOT_DEADLINE, || {
         virsh(&format!("dommemstat {domain}")).is_ok_and(|stat| stat.contains(&format!("actual {}\n", 200 << 10)))
     })?;
