@@ -17,6 +17,9 @@ use tests::wait::wait_until;
 
 use super::{LIMIT, MIB, has_memory, pod};
 
+/// Until the kernel has put pages together.
+const ROOM_DEADLINE: Duration = Duration::from_secs(60);
+
 /// As kubelet's CPU manager gives them, to a pod that asks for whole ones.
 fn own_processors() -> LinuxContainerResources {
     LinuxContainerResources {
@@ -99,9 +102,13 @@ impl HugePages {
 
     fn reserve(more: u64) -> Result<Self> {
         let pages = Self { before: Self::read("nr_hugepages")? };
-        fs::write(Path::new(Self::FILE).join("nr_hugepages"), (pages.before + more).to_string())?;
-        let now = Self::read("nr_hugepages")?;
-        ensure!(now == pages.before + more, "the kernel has {now} huge pages and no room for more");
+        let wanted = pages.before + more;
+        // It makes as many as it finds room for, which other cases' machines may leave it in pieces.
+        wait_until("room for huge pages", ROOM_DEADLINE, || {
+            fs::write(Path::new(Self::FILE).join("nr_hugepages"), wanted.to_string()).is_ok()
+                && Self::read("nr_hugepages").is_ok_and(|now| now == wanted)
+        })
+        .with_context(|| format!("the kernel has {:?} huge pages, not {wanted}", Self::read("nr_hugepages")))?;
         Ok(pages)
     }
 }
