@@ -35,6 +35,9 @@ const MIB: u64 = 1 << 20;
 const MEMORY: i64 = 448 << 20;
 /// As many as a machine may have, which is more than fit into its slots one by one.
 const MANY: usize = 60;
+/// Devices that go before one that is to be missed. The machine has them for all cases, and gives the lowest that is free: so to other cases
+/// not that one.
+const SPARE: usize = 8;
 /// Longer than a virtio disk shows, so it is cut.
 const LONG: &str = "/dev/a-name-that-is-cut-in-guests";
 
@@ -283,14 +286,15 @@ fn several_writers(bed: &Bed) -> Result<()> {
 
 fn vanished(bed: &Bed) -> Result<()> {
     let node = start(bed)?;
-    let mut volumes = Volumes::new(bed, 2)?;
-    let container = container(bed, &node, vec![volumes.device(1, "/dev/data")])?;
+    let mut volumes = Volumes::new(bed, SPARE + 1)?;
+    let container = container(bed, &node, vec![volumes.device(SPARE, "/dev/data")])?;
     let pod = node.pod("vanished")?;
     let sandbox = node.cri.run_sandbox(&pod)?;
     let before = World::look()?;
     let id = node.cri.create(&sandbox, &container, &pod)?;
-    let device = volumes.devices.remove(1);
+    let device = volumes.devices.remove(SPARE);
     let path = device.node().to_owned();
+    volumes.devices.clear();
     drop(device);
     wait_for("the end of the loop device", GRACE, || Ok(is_detached(&path).then_some(())))?;
     not_started(&node, &id, &["device at `/dev/data`", &*format!("`{}`", path.display())])?;
