@@ -107,12 +107,13 @@ impl Scene {
     }
 
     /// Asks the neighbour for its address as every host may, and waits for the answer: all that was sent before has
-    /// arrived by then, or never will. Returns the request.
+    /// arrived by then, or never will. Asks again, as hosts do: behind a flood the kernel of a busy machine may drop one. Returns the
+    /// request.
     fn exchange(&self) -> Result<Vec<u8>> {
         let request = attacks::who_has(self.hostile, self.neighbour.v4);
-        send(&self.tap, &request)?;
         let deadline = Deadline::within(ARRIVAL);
         while let Some(look) = deadline.next_look() {
+            send(&self.tap, &request)?;
             let answer = self.tap.receive(look)?;
             if answer.is_some_and(|frame| attacks::is_arp_reply(&frame, self.hostile, self.neighbour)) {
                 return Ok(request);
