@@ -160,13 +160,15 @@ impl Registry {
         Ok(run(skopeo.arg(format!("docker://{}/{name}", self.host)))?.trim().to_owned())
     }
 
-    /// How many requests of a method the registry's log has for blobs or manifests of a repository.
+    /// How many requests of a method the registry's log has for blobs or manifests of a repository, but for skopeo's: of the last one of
+    /// those nothing may be written down yet when skopeo has ended.
     ///
     /// # Errors
     /// When the log is gone.
     pub fn asked(&self, method: &str, what: &str) -> Result<usize> {
         let request = format!("\"{method} /v2/");
-        Ok(self.daemon.log()?.lines().filter(|line| line.contains(&request) && line.contains(what)).count())
+        let counts = |line: &&str| line.contains(&request) && line.contains(what) && !line.contains("\"skopeo/");
+        Ok(self.daemon.log()?.lines().filter(counts).count())
     }
 
     fn layout(&self) -> Result<Layout> {
