@@ -77,7 +77,8 @@ fn gone(both: &Both, kubelet: &Kubelet, place: &Path) -> Result<()> {
     let seen = (|| {
         let told = layers(both)?;
         ensure!(!told.contains(&Some(place.display().to_string())), "{told:?} has {}", place.display());
-        whole(kubelet)
+        wait_until("usage of both pods meanwhile", POD_DEADLINE, || whole(kubelet).is_ok())
+            .with_context(|| format!("{:?}", whole(kubelet)))
     })();
     fs::rename(&aside, place)?;
     seen

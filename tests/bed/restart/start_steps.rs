@@ -15,7 +15,7 @@ use tests::image_server::Fault;
 use tests::kubelet_volumes::PodVolumes;
 use tests::libvirt::running_domains;
 use tests::loop_device::LoopDevice;
-use tests::node::{CRI_SOCKET, Node};
+use tests::node::{BOOT_DEADLINE, CRI_SOCKET, Node};
 use tests::pace::Deadline;
 use tests::wait::{wait_for, wait_until};
 use tests::world::World;
@@ -119,7 +119,7 @@ fn run(bed: &Bed) -> Result<()> {
     let id = create(&node, &sandbox, &mut container, &pod, STEPS.len())?;
     node.cri.start(&id).context("after all kills")?;
     let line = "cat /etc/site/key; head -n 1 /dev/disk-of-pod";
-    let said = wait_for("volumes in the guest", GRACE, || {
+    let said = wait_for("volumes in the guest", BOOT_DEADLINE, || {
         let words = ["--socket", CRI_SOCKET, "exec", &id, "--", "sh", "-c", line];
         let ended = finish(&mut command(bed.program("virtletctl"), words), TOOL_DEADLINE)?;
         Ok((ended.code == Some(0)).then_some(ended.stdout))
