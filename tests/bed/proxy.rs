@@ -168,5 +168,6 @@ fn times_new(kubelet: &Kubelet, name: &str) -> Result<usize> {
 
 /// Of what there is in the cell, what is another one after a restart, and what is of the node and no pod's.
 fn of_the_node(thing: &str) -> bool {
-    thing.starts_with("process ") || thing.starts_with("file /var/lib/virtlet/images")
+    // kubelet makes its rules of the firewall when it gets to it.
+    thing.starts_with("process ") || thing.starts_with("file /var/lib/virtlet/images") || thing.contains("KUBE-")
 }
