@@ -28,7 +28,7 @@ use crate::slots::Slots;
 
 /// How the names of cases begin whose programs have deadlines that are not ours to set: critest gives a container a minute to
 /// stop, in which a guest may have to boot; kubeadm gives a runtime two seconds to answer, in a machine that is emulated.
-const HURRIED: [&str; 2] = ["cri::critest_", installed::TIER];
+const HURRIED: [&str; 3] = ["cri::critest_", "proxy::critest_", installed::TIER];
 /// How the names of cases begin that take minutes, whatever else runs, or of which few run at a time (`target/bed/report.json` has
 /// them). They come before the others, and so no run ends with such alone.
 const LONG: [&str; 5] = ["vm::a_stock_cloud_", "vm::cloud_init_", "cri::critest_in_guests", "kubelet::", "node::"];
