@@ -1,9 +1,9 @@
 //! How many cases run at a time: as many as keep the processors busy.
 //!
 //! Some cases compute, as their guests are emulated; others mostly wait for leases and deadlines of protocols. So as many run at a time
-//! as there are processors, and one more each time that one of these was idle, up to a limit. An emulated guest costs more the longer
-//! it has to wait for a processor, since its clock ticks meanwhile: so not more of them than are needed. Fewer run than there are
-//! threads, since some threads only wait for the turn of their case in the [queue](crate::queue).
+//! as there are processors, and one more each time that one of these was idle and there was memory, up to a limit. An emulated guest
+//! costs more the longer it has to wait for a processor, since its clock ticks meanwhile: so not more of them than are needed. Fewer run
+//! than there are threads, since some threads only wait for the turn of their case in the [queue](crate::queue).
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -17,6 +17,8 @@ use libtest_mimic::Arguments;
 const LOOK: Duration = Duration::from_secs(2);
 /// One more case runs if so much of all processors was idle.
 const ROOM: f64 = 0.35;
+/// And if so many KiB of memory are free. Those that were let in a moment ago take theirs later.
+const FREE: u64 = 2 << 20;
 /// So many times as many cases as there are processors, at the most: each has a node of its own, in memory and on the disk.
 const MOST: usize = 5;
 
@@ -117,7 +119,7 @@ impl Running {
         self.cases < least || (self.cases < most && self.there_is_room())
     }
 
-    /// Whether processors were idle since the last look, which was long enough ago.
+    /// Whether processors were idle since the last look, which was long enough ago, and there is memory.
     fn there_is_room(&mut self) -> bool {
         if self.looked.elapsed() < LOOK {
             return false;
@@ -125,7 +127,7 @@ impl Running {
         self.looked = Instant::now();
         let (before, now) = (self.times, times());
         self.times = now;
-        before.zip(now).is_some_and(|(before, now)| now.idle_since(before) >= ROOM)
+        before.zip(now).is_some_and(|(before, now)| now.idle_since(before) >= ROOM) && has_memory()
     }
 }
 
@@ -145,6 +147,17 @@ impl Drop for Slot<'_> {
 
 fn times() -> Option<Times> {
     parsed(&fs::read_to_string("/proc/stat").ok()?)
+}
+
+/// So it is as well where the kernel does not tell.
+fn has_memory() -> bool {
+    fs::read_to_string("/proc/meminfo").ok().and_then(|told| available(&told)).is_none_or(|free| free >= FREE)
+}
+
+/// In KiB.
+fn available(meminfo: &str) -> Option<u64> {
+    let told = meminfo.lines().find_map(|line| line.strip_prefix("MemAvailable:"))?;
+    told.trim().strip_suffix(" kB")?.parse().ok()
 }
 
 /// The first line is `cpu user nice system idle iowait irq softirq steal ...` (proc(5)). Guests' time is in `user` as well.
@@ -168,6 +181,14 @@ mod tests {
         assert_eq!(before, Times { idle: 400.0, all: 600.0 });
         assert!((now.idle_since(before) - 0.4).abs() < 1e-9);
         assert_eq!(parsed("intr 1 2 3"), None);
+    }
+
+    #[test]
+    fn memory_is_what_the_kernel_could_give() {
+        let told = "MemTotal:       24684032 kB\nMemFree:          204800 kB\nMemAvailable:    2097152 kB\n";
+
+        assert_eq!(available(told), Some(FREE));
+        assert_eq!(available("MemTotal: 1 kB\n"), None);
     }
 
     #[test]
