@@ -152,10 +152,8 @@ fn described(volumes: &Flexvolumes) -> Result<()> {
 const BEFORE_LIBVIRT: u64 = 25;
 
 fn ceph(bed: &Bed) -> Result<()> {
-    let mut node = Node::configured(
-        bed,
-        &format!("flexvolumes.enabled = true\nmachine.start_deadline_s = {BEFORE_LIBVIRT}"),
-    )?;
+    let mut node =
+        Node::configured(bed, &format!("flexvolumes.enabled = true\nmachine.start_deadline_s = {BEFORE_LIBVIRT}"))?;
     let image = node.pull(bed, "tiny.qcow2")?;
     let pod = node.pod("ceph")?;
     let volumes = Flexvolumes::of(bed, &pod)?;
