@@ -125,10 +125,10 @@ impl World {
     }
 }
 
-/// What is in a directory: nothing, if there is none, or it went since somebody saw it.
+/// What is in a directory: nothing, if there is none, as below a file of cgroups, or it went since somebody saw it.
 fn names(dir: &Path) -> Result<Vec<String>> {
     let entries = match fs::read_dir(dir) {
-        Err(gone) if gone.kind() == ErrorKind::NotFound => return Ok(Vec::new()),
+        Err(gone) if matches!(gone.kind(), ErrorKind::NotFound | ErrorKind::NotADirectory) => return Ok(Vec::new()),
         entries => entries.with_context(|| format!("failed to list {}", dir.display()))?,
     };
     entries.map(|entry| Ok(entry?.file_name().to_string_lossy().into_owned())).collect()
