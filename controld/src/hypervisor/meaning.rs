@@ -152,45 +152,31 @@ pub(super) fn qemu_user_of(capabilities: &str) -> Option<QemuUser> {
 
 /// The files of a domain's disks: `<disk><source file='...'/></disk>`, without what is in their `<backingStore>`.
 pub(super) fn disks_of(domain: &str) -> Vec<PathBuf> {
-    let mut reader = Reader::from_str(domain);
-    let mut path: Vec<String> = Vec::new();
-    let mut disks = Vec::new();
-    loop {
-        match reader.read_event() {
-            Ok(Event::Start(start)) => {
-                disks.extend(source_of(&path, &start));
-                path.push(start.name().as_ref().to_owned());
-            }
-            Ok(Event::Empty(start)) => disks.extend(source_of(&path, &start)),
-            Ok(Event::End(_)) => drop(path.pop()),
-            Ok(Event::Eof) | Err(_) => return disks,
-            Ok(_) => {}
-        }
-    }
+    of_disks(domain, "source", "file").into_iter().map(PathBuf::from).collect()
 }
 
 /// libvirt's names of a domain's disks: `<disk><target dev='...'/></disk>`.
 pub(super) fn targets_of(domain: &str) -> Vec<String> {
+    of_disks(domain, "target", "dev")
+}
+
+/// An attribute of all elements of a name that are right in a `<disk>`, up to where the text is no XML.
+fn of_disks(domain: &str, name: &str, attribute: &str) -> Vec<String> {
     let mut reader = Reader::from_str(domain);
     let mut path: Vec<String> = Vec::new();
-    let mut targets = Vec::new();
+    let mut values = Vec::new();
     loop {
         match reader.read_event() {
             Ok(Event::Start(start)) => {
-                targets.extend(of_disk(&path, &start, "target", "dev"));
+                values.extend(of_disk(&path, &start, name, attribute));
                 path.push(start.name().as_ref().to_owned());
             }
-            Ok(Event::Empty(start)) => targets.extend(of_disk(&path, &start, "target", "dev")),
+            Ok(Event::Empty(start)) => values.extend(of_disk(&path, &start, name, attribute)),
             Ok(Event::End(_)) => drop(path.pop()),
-            Ok(Event::Eof) | Err(_) => return targets,
+            Ok(Event::Eof) | Err(_) => return values,
             Ok(_) => {}
         }
     }
-}
-
-/// The file that a `<source>` right in a `<disk>` names.
-fn source_of(path: &[String], element: &BytesStart<'_>) -> Option<PathBuf> {
-    of_disk(path, element, "source", "file").map(PathBuf::from)
 }
 
 /// An attribute of an element right in a `<disk>`.

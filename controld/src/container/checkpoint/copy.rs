@@ -8,6 +8,7 @@ use rustix::fs::{SeekFrom, ioctl_ficlone, seek};
 use rustix::io::Errno;
 use sha2::{Digest as _, Sha256};
 use tokio_util::sync::CancellationToken;
+use vmimage::digest::hex;
 
 /// Bytes that are read at once.
 const CHUNK: usize = 1 << 20;
@@ -61,7 +62,7 @@ pub(super) fn digest(mut file: &File, unwanted: &CancellationToken) -> io::Resul
         wanted_still(unwanted)?;
         let read = file.read(&mut buffer)?;
         if read == 0 {
-            return Ok((len, sum.finalize().iter().map(|byte| format!("{byte:02x}")).collect()));
+            return Ok((len, hex(&sum.finalize())));
         }
         sum.update(buffer.get(..read).unwrap_or_default());
         len += read as u64;

@@ -1,6 +1,7 @@
 //! What a node's CPU is, as far as a guest that has the node's own depends on it: another one may lack what it has found.
 
 use sha2::{Digest as _, Sha256};
+use vmimage::digest::hex;
 use vmspec::plan::{CpuMode, CpuModel, Hardware};
 
 /// Where the kernel tells.
@@ -27,8 +28,8 @@ pub(super) fn of(cpuinfo: &str) -> String {
     };
     let mut features: Vec<_> = said("flags").split_whitespace().collect();
     features.sort_unstable();
-    let digest: String = Sha256::digest(features.join(" ")).iter().take(8).map(|byte| format!("{byte:02x}")).collect();
-    format!("{} {digest}", NAMED.map(said).join(" "))
+    let digest = Sha256::digest(features.join(" "));
+    format!("{} {}", NAMED.map(said).join(" "), hex(digest.get(..8).unwrap_or_default()))
 }
 
 #[cfg(test)]

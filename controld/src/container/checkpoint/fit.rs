@@ -20,6 +20,7 @@ use std::collections::BTreeSet;
 
 use proto::tap::MacAddr;
 use serde::Deserialize;
+use vmimage::digest::is_hex;
 use vmspec::error::{Error, Kind, Result};
 use vmspec::plan::Firmware;
 
@@ -109,9 +110,7 @@ fn files(manifest: &Manifest) -> Vec<String> {
         .enumerate()
         .filter(|(nth, one)| !wanted.contains(one) || has.get(..*nth).is_some_and(|before| before.contains(one)));
     differs.extend(strange.map(|(_, (name, _))| format!("file `{}` is none of such a machine's", shown(name))));
-    let is_hex = |byte: u8| matches!(byte, b'0'..=b'9' | b'a'..=b'f');
-    let undigested =
-        manifest.files.iter().filter(|file| file.sha256.len() != DIGEST || !file.sha256.bytes().all(is_hex));
+    let undigested = manifest.files.iter().filter(|file| file.sha256.len() != DIGEST || !is_hex(&file.sha256));
     differs.extend(undigested.map(|file| format!("the digest of `{}` is none", shown(&file.name))));
     differs
 }
