@@ -3,8 +3,9 @@
 use std::path::PathBuf;
 
 use proto::pause::Pause;
+use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
-use vmspec::error::Kind;
+use vmspec::error::{Kind, Result};
 use vmspec::{ContainerId, Resources};
 
 use super::GRACE;
@@ -19,6 +20,15 @@ async fn running() -> (Node, ContainerId, CancellationToken) {
     (node, id, CancellationToken::new())
 }
 
+/// The same, amid a checkpoint that hangs so.
+async fn amid(hangs: fn(&Node, bool)) -> (Node, ContainerId, CancellationToken, JoinHandle<Result<()>>) {
+    let (node, id, wanted) = running().await;
+    hangs(&node, true);
+    let writing = node.checkpointing(id, &wanted);
+    node.pass(5).await;
+    (node, id, wanted, writing)
+}
+
 /// That the guest runs, and nothing is left.
 fn assert_over(node: &Node, id: ContainerId) {
     assert_eq!((node.is_paused(id), node.pause(id), node.checkpoint_noted(id)), (None, None, None));
@@ -27,10 +37,7 @@ fn assert_over(node: &Node, id: ContainerId) {
 
 #[tokio::test(start_paused = true)]
 async fn a_machine_runs_on_after_its_checkpoint_and_is_not_shown_as_paused_meanwhile() {
-    let (node, id, wanted) = running().await;
-    node.no_checkpoints(true);
-    let writing = node.checkpointing(id, &wanted);
-    node.pass(5).await;
+    let (node, id, wanted, writing) = amid(Node::no_checkpoints).await;
     assert_eq!(node.checkpoint_noted(id).map(|note| note.dir), Some(PathBuf::from("/checkpoint")));
     assert_eq!((node.is_paused(id), node.pause(id)), (Some(Pause::ByHand), None), "that is our affair");
     for refused in [
@@ -48,10 +55,7 @@ async fn a_machine_runs_on_after_its_checkpoint_and_is_not_shown_as_paused_meanw
 
 #[tokio::test(start_paused = true)]
 async fn a_guest_is_its_owners_again_while_its_files_are_finished() {
-    let (node, id, wanted) = running().await;
-    node.no_finishes(true);
-    let writing = node.checkpointing(id, &wanted);
-    node.pass(5).await;
+    let (node, id, wanted, writing) = amid(Node::no_finishes).await;
     assert_eq!((node.is_paused(id), node.halves()), (None, 1));
     assert!(node.checkpoint_noted(id).expect("it is not whole").goes_on);
     node.actors().get(id).expect("there").update(Resources::default()).await.expect("given other resources");
@@ -72,10 +76,7 @@ async fn a_guest_is_its_owners_again_while_its_files_are_finished() {
 
 #[tokio::test(start_paused = true)]
 async fn a_kill_while_files_are_finished_has_them_removed_and_nobody_resumed() {
-    let (node, id, wanted) = running().await;
-    node.no_finishes(true);
-    let writing = node.checkpointing(id, &wanted);
-    node.pass(5).await;
+    let (node, id, _wanted, writing) = amid(Node::no_finishes).await;
     node.pauses(id, Pause::ByHand);
     node.pass(1).await;
     let node = node.restart();
@@ -87,10 +88,7 @@ async fn a_kill_while_files_are_finished_has_them_removed_and_nobody_resumed() {
 
 #[tokio::test(start_paused = true)]
 async fn a_guest_that_a_killed_controld_has_paused_goes_on() {
-    let (node, id, wanted) = running().await;
-    node.no_checkpoints(true);
-    let writing = node.checkpointing(id, &wanted);
-    node.pass(5).await;
+    let (node, id, _wanted, writing) = amid(Node::no_checkpoints).await;
     let node = node.restart();
     node.pass(5).await;
     assert_over(&node, id);
@@ -100,10 +98,7 @@ async fn a_guest_that_a_killed_controld_has_paused_goes_on() {
 
 #[tokio::test(start_paused = true)]
 async fn a_guest_goes_on_however_often_that_has_to_be_tried() {
-    let (node, id, wanted) = running().await;
-    node.no_checkpoints(true);
-    let writing = node.checkpointing(id, &wanted);
-    node.pass(5).await;
+    let (node, id, wanted, writing) = amid(Node::no_checkpoints).await;
     node.faults(&[Fault::Refused, Fault::Refused, Fault::NoReply]);
     wanted.cancel();
     writing.await.expect("no panic").expect_err("given up");
@@ -114,10 +109,7 @@ async fn a_guest_goes_on_however_often_that_has_to_be_tried() {
 
 #[tokio::test(start_paused = true)]
 async fn a_checkpoint_that_is_not_wanted_any_more_leaves_nothing() {
-    let (node, id, wanted) = running().await;
-    node.no_checkpoints(true);
-    let writing = node.checkpointing(id, &wanted);
-    node.pass(5).await;
+    let (node, id, wanted, writing) = amid(Node::no_checkpoints).await;
     wanted.cancel();
     writing.await.expect("no panic").expect_err("given up");
     assert_over(&node, id);
@@ -127,10 +119,7 @@ async fn a_checkpoint_that_is_not_wanted_any_more_leaves_nothing() {
 #[tokio::test(start_paused = true)]
 async fn a_stop_or_an_end_amid_a_checkpoint_gives_it_up() {
     for stops in [true, false] {
-        let (node, id, wanted) = running().await;
-        node.no_checkpoints(true);
-        let writing = node.checkpointing(id, &wanted);
-        node.pass(5).await;
+        let (node, id, _wanted, writing) = amid(Node::no_checkpoints).await;
         if stops {
             node.stop(id, GRACE).await.expect("stopped");
         } else {
@@ -146,11 +135,8 @@ async fn a_stop_or_an_end_amid_a_checkpoint_gives_it_up() {
 
 #[tokio::test(start_paused = true)]
 async fn a_directory_that_does_not_answer_holds_up_neither_the_guest_nor_a_stop() {
-    let (node, id, wanted) = running().await;
-    node.no_checkpoints(true);
+    let (node, id, wanted, writing) = amid(Node::no_checkpoints).await;
     node.no_answer(true);
-    let writing = node.checkpointing(id, &wanted);
-    node.pass(5).await;
     wanted.cancel();
     node.pass(1).await;
     assert_eq!(node.is_paused(id), None, "it goes on before files are removed");
@@ -177,10 +163,7 @@ async fn a_directory_that_does_not_answer_holds_up_neither_the_guest_nor_a_stop(
 
 #[tokio::test(start_paused = true)]
 async fn a_stop_does_not_wait_for_the_next_try_to_let_a_guest_go_on() {
-    let (node, id, wanted) = running().await;
-    node.no_checkpoints(true);
-    let writing = node.checkpointing(id, &wanted);
-    node.pass(5).await;
+    let (node, id, wanted, writing) = amid(Node::no_checkpoints).await;
     node.faults(&[Fault::Refused; 100]);
     wanted.cancel();
     writing.await.expect("no panic").expect_err("given up");
@@ -198,10 +181,7 @@ async fn a_stop_does_not_wait_for_the_next_try_to_let_a_guest_go_on() {
 
 #[tokio::test(start_paused = true)]
 async fn a_container_that_is_removed_amid_its_checkpoint_leaves_nothing() {
-    let (node, id, wanted) = running().await;
-    node.no_checkpoints(true);
-    let writing = node.checkpointing(id, &wanted);
-    node.pass(5).await;
+    let (node, id, _wanted, writing) = amid(Node::no_checkpoints).await;
     node.remove(id).await.expect("removed");
     writing.await.expect("no panic").expect_err("given up");
     assert_eq!((node.halves(), node.wrong()), (0, Vec::new()));
@@ -209,10 +189,7 @@ async fn a_container_that_is_removed_amid_its_checkpoint_leaves_nothing() {
 
 #[tokio::test(start_paused = true)]
 async fn a_controld_that_goes_down_has_the_guest_go_on_before() {
-    let (node, id, wanted) = running().await;
-    node.no_checkpoints(true);
-    let writing = node.checkpointing(id, &wanted);
-    node.pass(5).await;
+    let (node, id, _wanted, writing) = amid(Node::no_checkpoints).await;
     node.actors().get(id).expect("there").end_checkpoint().await.expect("over");
     assert_over(&node, id);
     writing.await.expect("no panic").expect_err("given up");
@@ -220,10 +197,7 @@ async fn a_controld_that_goes_down_has_the_guest_go_on_before() {
 
 #[tokio::test(start_paused = true)]
 async fn who_looks_for_room_leaves_a_guest_alone_that_is_being_written() {
-    let (node, id, wanted) = running().await;
-    node.no_checkpoints(true);
-    let writing = node.checkpointing(id, &wanted);
-    node.pass(5).await;
+    let (node, id, _wanted, writing) = amid(Node::no_checkpoints).await;
     // What was on its way to the disk found no room; now there is some.
     node.pauses(id, Pause::DiskFull);
     node.pass(600).await;

@@ -17,6 +17,7 @@ use vmspec::{Applied, ContainerId, MachineId, Resources};
 use super::container;
 use crate::container::actors::Actors;
 use crate::container::admission::{self, Admission};
+use crate::container::checkpoint;
 use crate::container::host::Host;
 use crate::container::machine::Room;
 use crate::guest::console::end::CommandEnd;
@@ -889,7 +890,7 @@ impl Node {
     /// What CheckpointPod asks for, beside the test.
     pub(super) fn checkpointing(&self, id: ContainerId, unwanted: &CancellationToken) -> JoinHandle<Result<()>> {
         let (node, unwanted) = (self.clone(), unwanted.clone());
-        let note = CheckpointNote { dir: "/checkpoint".into(), id: Uuid::new_v4(), goes_on: false };
+        let note = checkpoint::note("/checkpoint".into());
         tokio::spawn(async move { node.actors().get(id)?.checkpoint(note, unwanted).await })
     }
 
