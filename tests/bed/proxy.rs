@@ -145,6 +145,13 @@ fn machine(name: &str, image: &str) -> Value {
     manifest(name, image, &json!({TARGET: "virtlet.cloud"}))
 }
 
+/// One of many for which a node has processors at a time.
+fn small_machine(name: &str, image: &str) -> Value {
+    let mut pod = machine(name, image);
+    pod["spec"]["containers"][0]["resources"]["requests"] = json!({"cpu": "100m"});
+    pod
+}
+
 fn runs(kubelet: &Kubelet, name: &str) -> Result<bool> {
     let suffix = format!("{name}-{}", tests::kubelet::NODE);
     let pods = kubelet.pods()?;

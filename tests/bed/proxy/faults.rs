@@ -22,7 +22,7 @@ use tests::world::World;
 use tonic::Code;
 
 use super::told::Told;
-use super::{Both, DEADLINE, POD_DEADLINE, container, machine, of_the_node, runs, times_new, wait_runs};
+use super::{Both, DEADLINE, POD_DEADLINE, container, machine, of_the_node, runs, small_machine, times_new, wait_runs};
 
 /// In which a pod of the side that is well comes to run, and one ends that is given two seconds: some five each, of which kubelet takes
 /// two to look at its directory and at what runs. Less than [`PATIENCE`].
@@ -175,11 +175,7 @@ impl Stage {
         let name = format!("{prefix}{made}");
         *made += 1;
         self.pods(kind).push_back(name.clone());
-        let mut pod = if kind == Kind::Machine { machine(&name, &self.no_system) } else { container(&name) };
-        if kind == Kind::Machine {
-            // So that the node has room for all.
-            pod["spec"]["containers"][0]["resources"]["requests"] = json!({"cpu": "100m"});
-        }
+        let mut pod = if kind == Kind::Machine { small_machine(&name, &self.no_system) } else { container(&name) };
         // A machine without a system ends in no other way.
         pod["spec"]["terminationGracePeriodSeconds"] = json!(2);
         self.kubelet.apply(&name, &pod)?;
