@@ -209,12 +209,15 @@ impl Stage {
         Told::by(&self.both.node.cri)
     }
 
-    /// Whether kubelet was refused when it would end the pod.
+    /// Whether an end of the pod has failed: that kubelet wants, or, of which kubelet hears half a minute later, that of a machine.
     fn tried(&self, name: &str, before: &Told) -> Result<bool> {
-        let (ids, log) = (before.ids(name), self.kubelet.daemon.log()?);
-        let mut refused =
-            log.lines().filter(|line| line.contains("\"Stop") && line.contains(" from runtime service failed\""));
-        Ok(refused.any(|line| ids.iter().any(|id| line.contains(id))))
+        let (ids, by_kubelet, of_machines) =
+            (before.ids(name), self.kubelet.daemon.log()?, self.both.node.controld.log()?);
+        let refused = by_kubelet
+            .lines()
+            .filter(|line| line.contains("\"Stop") && line.contains(" from runtime service failed\""));
+        let mut failed = refused.chain(of_machines.lines().filter(|line| line.contains("machine not destroyed")));
+        Ok(failed.any(|line| ids.iter().any(|id| line.contains(id))))
     }
 
     /// Calls of the side that is well do not wait for the other one. Each is made three times and the quickest counts: what holds them up
