@@ -30,8 +30,9 @@ use crate::slots::Slots;
 /// stop, in which a guest may have to boot; kubeadm gives a runtime two seconds to answer, in a machine that is emulated.
 const HURRIED: [&str; 3] = ["cri::critest_", "proxy::critest_", installed::TIER];
 /// How the names of cases begin that take minutes, whatever else runs, or of which few run at a time (`target/bed/report.json` has
-/// them). They come before the others, and so no run ends with such alone.
-const LONG: [&str; 5] = ["vm::a_stock_cloud_", "vm::cloud_init_", "cri::critest_in_guests", "kubelet::", "node::"];
+/// them). They come before the others, and so no run ends with such alone: most of them wait, with the processors idle.
+const LONG: [&str; 7] =
+    ["vm::a_stock_cloud_", "vm::cloud_init_", "cri::critest_in_guests", "kubelet::", "node::", "proxy::", "objects::"];
 /// How the names of cases begin that a run leaves out unless it is asked for ignored ones: each computes for minutes, and shows by another
 /// distribution, kernel, way of installation, boot or client what one that stays shows too. They run before a release.
 const BEFORE_A_RELEASE: [&str; 9] = [
