@@ -23,6 +23,8 @@ const TERM: Duration = Duration::from_secs(15);
 const GIVE_UP: Duration = Duration::from_secs(10);
 /// Between attempts.
 const PERIOD: Duration = Duration::from_secs(2);
+/// After one that failed while the lease is held.
+const RETRY: Duration = Duration::from_millis(500);
 /// Of one call.
 const CALL: Duration = Duration::from_secs(5);
 
@@ -86,11 +88,15 @@ impl Leadership {
         while let Ok(began) = timeout_at(said + GIVE_UP, ticks.tick()).await {
             match timeout_at((said + GIVE_UP).min(began + CALL), self.attempt(&mut seen)).await {
                 // From when it was sent: others count from when it was done.
-                Ok(Ok(Holder::Us)) => said = began,
+                Ok(Ok(Holder::Us)) => {
+                    said = began;
+                    continue;
+                }
                 Ok(Ok(Holder::Another)) => return Lost,
                 Ok(Err(error)) => debug!(error = %common::Chain(&error), "the lease is not renewed"),
                 Ok(Ok(Holder::Unknown)) | Err(_) => {}
             }
+            ticks.reset_after(RETRY);
         }
         Lost
     }
