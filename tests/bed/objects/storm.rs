@@ -103,9 +103,28 @@ fn storm(plane: &mut Controllers, kubelet: &ShamKubelet, operator: &mut Daemon) 
             operator.kill9()?;
             operator.start_again()?;
         }
-        operator.still_runs()?;
+        runs_on(operator)?;
     }
     Ok(())
+}
+
+/// An operator whose calls were lost for as long as its lease lasts has ended, and is started again, as kubelet would.
+fn runs_on(operator: &mut Daemon) -> Result<()> {
+    let ended = match operator.still_runs() {
+        Ok(()) => return Ok(()),
+        Err(ended) => ended,
+    };
+    let is_lost = operator
+        .log()?
+        .trim_end()
+        .lines()
+        .last()
+        .is_some_and(|last| last.contains("the lease") && last.contains("was lost"));
+    if !is_lost {
+        return Err(ended);
+    }
+    operator.kill9()?;
+    operator.start_again()
 }
 
 /// Applies a VM. One that goes between kubectl's look and its patch is none any more: then it is made.
@@ -152,7 +171,7 @@ fn settles(
     let mut last = None;
     let settled = wait_for(what, SETTLE_DEADLINE, || {
         kubelet.check()?;
-        operator.still_runs()?;
+        runs_on(operator)?;
         last = missing()?;
         Ok(last.is_none().then_some(()))
     });
