@@ -119,7 +119,8 @@ fn changed(mut input: Vec<u8>, change: Change, corpus: &[Vec<u8>]) -> Vec<u8> {
 fn fault(worker: &Worker, name: &'static str, run: fn(&[u8])) -> Option<String> {
     let place = Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!("changed-{name}"));
     let under_way = File::create(&place).unwrap();
-    let mut files: Vec<_> = fs::read_dir(Path::new(env!("CARGO_MANIFEST_DIR")).join("corpus").join(name))
+    let crate_dir = std::env::var_os("CARGO_MANIFEST_DIR").unwrap();
+    let mut files: Vec<_> = fs::read_dir(Path::new(&crate_dir).join("corpus").join(name))
         .unwrap()
         .map(|entry| entry.unwrap().path())
         .collect();

@@ -1,4 +1,5 @@
 use std::fs;
+use std::path::Path;
 
 use super::*;
 use crate::kind::OTHER_GROUP;
@@ -15,7 +16,8 @@ fn written(values: &[Value]) -> String {
 #[test]
 fn manifests_of_older_days_are_todays() {
     for name in ["old", "data-volume", "today"] {
-        let file = format!("{}/fixtures/convert/{name}.yaml", env!("CARGO_MANIFEST_DIR"));
+        let crate_dir = std::env::var_os("CARGO_MANIFEST_DIR").expect("cargo names it to a test");
+        let file = Path::new(&crate_dir).join(format!("fixtures/convert/{name}.yaml"));
         let text = written(&converted(&fs::read_to_string(file).expect("a fixture"), GROUP));
         insta::assert_snapshot!(name, text);
         assert_eq!(written(&converted(&text, GROUP)), text, "twice is once");

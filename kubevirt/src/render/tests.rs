@@ -20,7 +20,8 @@ fn options() -> Options {
 }
 
 fn fixtures(dir: &str) -> Vec<(String, String)> {
-    let dir = File::new(env!("CARGO_MANIFEST_DIR")).join(dir);
+    let crate_dir = std::env::var_os("CARGO_MANIFEST_DIR").expect("cargo names it to a test");
+    let dir = File::new(&crate_dir).join(dir);
     let files = fs::read_dir(dir).expect("fixtures").map(|entry| entry.expect("an entry").path());
     let mut files: Vec<_> = files.filter(|path| path.extension().is_some_and(|it| it == "yaml")).collect();
     files.sort();
