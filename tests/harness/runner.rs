@@ -35,7 +35,7 @@ const LONG: [&str; 7] =
     ["vm::a_stock_cloud_", "vm::cloud_init_", "cri::critest_in_guests", "kubelet::", "node::", "proxy::", "objects::"];
 /// How the names of cases begin that a run leaves out unless it is asked for ignored ones: each computes for minutes, and shows by another
 /// distribution, kernel, way of installation, boot or client what one that stays shows too. They run before a release.
-const BEFORE_A_RELEASE: [&str; 9] = [
+const BEFORE_A_RELEASE: [&str; 11] = [
     "cri::critest_in_guests",
     "installed::on_debian_13_",
     "installed::kubeadm_",
@@ -43,6 +43,8 @@ const BEFORE_A_RELEASE: [&str; 9] = [
     "installed::a_release_",
     "iommufd::",
     "kubelet::a_deployment_of_machines_",
+    "node::matrix_bridge_dual_",
+    "node::matrix_macvlan_dual_",
     "vm::a_stock_cloud_",
     "vm::cloud_init_",
 ];
@@ -60,7 +62,9 @@ pub fn run(args: Vec<String>, cases: &'static [Case], reports: &Path) -> Conclus
     let mut args = Arguments::from_iter(std::iter::once("bed".to_owned()).chain(args));
     let report = Arc::new(Report::default());
     // Gone with the last trial at the latest.
-    let nodes = Arc::new(OnDemand::of(cases, Arc::clone(&report)));
+    let (only, too) = (args.ignored, args.include_ignored);
+    let is_run = |case: &&Case| if begins(case, &BEFORE_A_RELEASE) { only || too } else { !only };
+    let nodes = Arc::new(OnDemand::of(cases.iter().filter(is_run), Arc::clone(&report)));
     let waiting = cases.iter().filter(|case| Place::of(case).is_some() || Kind::of(case.name).is_some()).count();
     let slots = Arc::new(Slots::of(&mut args, waiting));
     let queue = Arc::new(Queue::default());
