@@ -4,7 +4,8 @@
 //! before it fails ([`calls`]). After every new connection comes [`HvEvent::Resync`]: events of the time between are lost, so whoever
 //! has a machine looks at it. Calls run off the reactor, a few at a time; one that outlives its deadline is left to end by
 //! itself. [`machines`] is what is done to machines that are defined, [`start`] how one is started, [`save`] how its memory is written
-//! to a file and its disks are copied, and [`cgroup`] where one that libvirt started is put to count as its pod.
+//! to a file and its disks are copied, [`wake`] how one goes on from such a file, whose head [`saved`] knows, and [`cgroup`] where one that
+//! libvirt started is put to count as its pod.
 
 pub mod accel;
 pub mod accelerator;
@@ -25,9 +26,11 @@ mod policy;
 mod press;
 pub mod process;
 mod save;
+mod saved;
 mod secrets;
 mod size;
 mod start;
+mod wake;
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -48,6 +51,7 @@ use self::link::{Keeper, Link};
 use self::policy::Policy;
 use self::press::Presses;
 pub use self::save::{NotSaved, Stood};
+pub use self::saved::{HEAD, QEMUS, SavedHead, Unrestorable};
 pub use self::start::{Beginning, Growth, StartTurn};
 
 /// How long a libvirtd that was there has to be there again.

@@ -61,7 +61,7 @@ pub(super) enum Lane {
     Presses,
     /// Ends: they wait for QEMU's process to go, whose end is the end of all other calls about it.
     Ends,
-    /// Memory that is written to files: minutes, of large machines.
+    /// Memory that is written to files, or read of them: minutes, of large machines.
     Saves,
 }
 

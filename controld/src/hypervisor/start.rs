@@ -55,7 +55,12 @@ impl Hypervisor {
     /// # Errors
     /// When it is given up, there is no connection, or too many starts take too long.
     pub async fn start_turn(&self, unwanted: &CancellationToken) -> Result<StartTurn> {
-        let turn = unwanted.run_until_cancelled(self.turn(WHAT, Lane::Starts, TURN_DEADLINE)).await;
+        self.turn_to_start(Lane::Starts, unwanted).await
+    }
+
+    /// Waits for the turn to start a machine on this lane; `unwanted` gives it up.
+    pub(super) async fn turn_to_start(&self, lane: Lane, unwanted: &CancellationToken) -> Result<StartTurn> {
+        let turn = unwanted.run_until_cancelled(self.turn(WHAT, lane, TURN_DEADLINE)).await;
         let (lines, turn) = turn.unwrap_or_else(|| {
             Err(Error::new(Kind::State, "the machine was stopped before it was its turn to start"))
         })?;
@@ -105,28 +110,34 @@ impl Hypervisor {
         beginning: Beginning,
         unwanted: &CancellationToken,
     ) -> Result<()> {
-        // While it was being prepared.
-        if unwanted.is_cancelled() {
-            return Err(Error::new(Kind::State, "the machine was stopped before it was started"));
-        }
         let log = log.to_owned();
         let start = move |connection: &Connection| {
             let domain = existing(connection, id)?;
             let is_held = beginning.growth.is_some() || !beginning.down.is_empty();
             let started = if is_held || beginning.paused { domain.start_paused() } else { domain.start() };
-            started.map_err(|error| {
-                let silent = meaning::wrapper_line_of(&error.message).is_none() && error.message.contains("monitor");
-                match silent.then(|| log::wrapper_line(&log)).flatten() {
-                    Some(WrapperError { line, .. }) => LibvirtError { message: line, ..error },
-                    None => error,
-                }
-            })?;
+            started.map_err(|error| with_wrappers_word(error, &log))?;
             prepare(&domain, &beginning)?;
             if is_held && !beginning.paused { domain.resume() } else { Ok(()) }
         };
+        self.come_up(turn, id, (WHAT, self.shared.start_deadline), unwanted, start).await
+    }
+
+    /// Has a machine come up by a call, `what` it does and how long that may take. If it is `unwanted` meanwhile, its process is killed.
+    pub(super) async fn come_up(
+        &self,
+        turn: StartTurn,
+        id: Uuid,
+        (what, deadline): (&'static str, Duration),
+        unwanted: &CancellationToken,
+        start: impl FnOnce(&Connection) -> Result<(), LibvirtError> + Send + 'static,
+    ) -> Result<()> {
+        // While it was being prepared.
+        if unwanted.is_cancelled() {
+            return Err(Error::new(Kind::State, "the machine was stopped before it was started"));
+        }
         let StartTurn { lines, turn } = turn;
-        let started = finished(WHAT, self.shared.start_deadline, lines.run(turn, start));
-        let mut starting = std::pin::pin!(trace::step(PEER, WHAT, started));
+        let started = finished(what, deadline, lines.run(turn, start));
+        let mut starting = std::pin::pin!(trace::step(PEER, what, started));
         if let Some(started) = unwanted.run_until_cancelled(&mut starting).await {
             self.shared.policy.hear_start(&started);
             return started;
@@ -145,18 +156,30 @@ impl Hypervisor {
     }
 }
 
+/// What vmwrapper has said, if libvirt's error does not have it.
+pub(super) fn with_wrappers_word(error: LibvirtError, log: &Path) -> LibvirtError {
+    let silent = meaning::wrapper_line_of(&error.message).is_none() && error.message.contains("monitor");
+    match silent.then(|| log::wrapper_line(log)).flatten() {
+        Some(WrapperError { line, .. }) => LibvirtError { message: line, ..error },
+        None => error,
+    }
+}
+
 /// Makes a guest that is held what it is to be before it runs.
 fn prepare(domain: &Domain, Beginning { growth, down, paused: _ }: &Beginning) -> Result<(), LibvirtError> {
     growth.iter().for_each(|growth| grow(domain, growth));
-    down.iter().try_for_each(|nic| take_carrier(domain, *nic))
+    down.iter().try_for_each(|nic| set_carrier(domain, *nic, false))
 }
 
-/// Has QEMU tell a guest that is held that a NIC has no carrier: libvirt, which knows nothing of it, has no word for that.
-fn take_carrier(domain: &Domain, nic: usize) -> Result<(), LibvirtError> {
-    let command = format!(r#"{{"execute":"set_link","arguments":{{"name":"vwnet{nic}","up":false}}}}"#);
+/// Has QEMU tell a guest whether a NIC has a carrier, again as well: libvirt, which knows nothing of it, has no word for that.
+pub(super) fn set_carrier(domain: &Domain, nic: usize, is_up: bool) -> Result<(), LibvirtError> {
+    let command = format!(r#"{{"execute":"set_link","arguments":{{"name":"vwnet{nic}","up":{is_up}}}}}"#);
     match monitor::refusal(&domain.monitor(&command)?) {
         None => Ok(()),
-        Some(why) => Err(LibvirtError { code: 0, message: format!("QEMU takes no carrier from NIC {nic}: {why}") }),
+        Some(why) => {
+            let what = if is_up { "gives no carrier to" } else { "takes no carrier from" };
+            Err(LibvirtError { code: 0, message: format!("QEMU {what} NIC {nic}: {why}") })
+        }
     }
 }
 

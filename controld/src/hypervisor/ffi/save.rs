@@ -1,12 +1,22 @@
-//! Memory of a domain, written to a file while it lives.
+//! Memory of a domain, written to a file while it lives, and a domain that is made of such a file.
 
 #![expect(unsafe_code, reason = "libvirt is a C library")]
 
-use std::ptr::NonNull;
+use std::ptr::{self, NonNull};
 
 use virt_sys as sys;
 
-use super::{Domain, LibvirtError, c_string, done, last_error};
+use super::{Connection, Domain, LibvirtError, c_string, done, last_error};
+
+impl Connection {
+    /// Starts the domain of a file's description with the memory that is in it, and no processor of the guest.
+    pub(in crate::hypervisor) fn restore_paused(&self, file: &str) -> Result<(), LibvirtError> {
+        let file = c_string(file)?;
+        let (as_described, flags) = (ptr::null(), sys::VIR_DOMAIN_SAVE_PAUSED);
+        // SAFETY: the connection is open, `file` lives through the call, and no description may be given.
+        done(unsafe { sys::virDomainRestoreFlags(self.raw.as_ptr(), file.as_ptr(), as_described, flags) })
+    }
+}
 
 impl Domain {
     /// Does what a `<domainsnapshot>` says, and has libvirt keep no note of it.
