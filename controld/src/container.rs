@@ -15,12 +15,14 @@ mod places;
 mod qemu;
 mod reboots;
 mod resources;
+mod restore;
 mod slots;
 mod start;
 mod tally;
 mod uses;
 mod verbs;
 
+use std::collections::BTreeMap;
 use std::path::Path;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -29,6 +31,7 @@ use common::Chain;
 use common::KeyedMutex;
 use common::now_nanos;
 use common::off_reactor;
+use imagestore::Image;
 use proto::tap::PodId;
 use uuid::Uuid;
 use vmspec::annotations::PodAnnotations;
@@ -37,14 +40,16 @@ use vmspec::error::{Error, Kind, Result};
 use vmspec::plan::{Firmware, Layer, RootDisk, RootLifetime, VolumeDisk};
 use vmspec::seed::Wishes;
 use vmspec::settings::Handler;
-use vmspec::{Accelerator, ContainerConfig, ContainerId, MachineId, Offer, Resources};
+use vmspec::{Accelerator, ContainerConfig, ContainerId, MachineId, Offer, Resources, SandboxConfig};
 
 use self::actors::Actors;
 use self::admission::Admission;
+pub use self::checkpoint::Waking;
 pub use self::places::Checkpoints;
 pub use self::reboots::Reboots;
 use self::resources::usage;
 pub use self::resources::usage::{Details, Filesystem, Usage};
+use self::restore::macs_of;
 use self::slots::Slots;
 pub use self::tally::Tally;
 pub use self::uses::Uses;
@@ -58,7 +63,7 @@ use crate::model::{CONTAINER_VERSION, Container, ContainerState, PodName, Sandbo
 use crate::orphans::owned::disks_key;
 use crate::store::is_disk_full;
 use crate::store::moments::{Of, Phase};
-use crate::volumes::{Base, UefiFirmware, VolumeError};
+use crate::volumes::{Base, UefiFirmware, VolumeError, uefi_variables};
 
 /// The service. Clones share it.
 #[derive(Debug, Clone)]
@@ -75,7 +80,18 @@ pub struct Create {
     /// As kubelet wants it.
     pub config: ContainerConfig,
     /// The pod's annotations as they are now; the sandbox may have been made with others.
-    pub annotations: std::collections::BTreeMap<String, String>,
+    pub annotations: BTreeMap<String, String>,
+}
+
+/// What a container would be, of which nothing is made.
+#[derive(Debug)]
+struct Drafted {
+    image: Image,
+    handler: Handler,
+    annotations: PodAnnotations,
+    offer: Offer,
+    found: devices::Found,
+    draft: Draft,
 }
 
 impl Containers {
@@ -98,6 +114,11 @@ impl Containers {
     /// # Errors
     /// When the request is wrong, the pod has a container already, or a disk could not be made; nothing is left then.
     pub async fn create(&self, create: Create) -> Result<ContainerId> {
+        self.create_of(create, None).await
+    }
+
+    /// The same, of a container whose guest goes on from a checkpoint, if one is given.
+    async fn create_of(&self, create: Create, waking: Option<&Waking>) -> Result<ContainerId> {
         let began = Instant::now();
         let _pass = self.mutex.lock(create.sandbox.as_str()).await;
         let sandbox = self.ready_sandbox(&create.sandbox)?;
@@ -105,36 +126,12 @@ impl Containers {
             Admission::Same(id) => return Ok(id),
             Admission::New(replaced) => replaced,
         };
-        self.check_platform(&sandbox.config.runtime_handler)?;
-        let image = self.uses.images.find(&create.config.image, &sandbox.config.runtime_handler)?;
-        let handler = self.uses.config.handler(&sandbox.config.runtime_handler);
-        handler.check_annotations(&create.annotations)?;
-        let annotations = PodAnnotations::parse(&create.annotations)
-            .map_err(|cause| Error::because(Kind::Invalid, "the pod cannot become a machine", cause))?;
-        let (id, machine) = (ContainerId::random(), MachineId::random());
-        let accel = self.uses.accel.get().await;
-        let offer = self.offer((&handler, &annotations), &sandbox.config.uid, accel).await?;
-        let (node, asked) = (devices::Node::new(), create.config.clone());
-        let (uid, of) = (sandbox.config.uid.clone(), handler.clone());
-        let (config, pod) = (self.uses.config.clone(), sandbox.config.clone());
-        let found = look(move || {
-            let found = node.find(&asked, &uid, &of)?;
-            Ok(devices::Found { config: host_disks::find(found.config, &pod, &config, &of)?, ..found })
-        });
-        let found = found.await?;
-        let (config, uid, asked) = (self.uses.config.clone(), sandbox.config.uid.clone(), found.config.clone());
-        let flexvolumes = look(move || flexvolume::find(&config, &asked, &uid)).await?;
-        let draft = Draft::of(draft::Wishes {
-            id: machine,
-            sandbox: &sandbox.config,
-            container: &found.config,
-            annotations: &annotations,
-            flexvolumes: &flexvolumes,
-            handler: &handler,
-            offer: Some(&offer),
-            accel,
-            node: &self.uses.config.machine,
-        })?;
+        let drafted = self.draft(&sandbox.config, &create.config, &create.annotations, waking).await?;
+        if let Some(waking) = waking {
+            self.can_go_on(waking, &sandbox.config, &drafted, Some(&macs_of(&sandbox))).await?;
+        }
+        let Drafted { image, handler, annotations, offer, found, draft } = drafted;
+        let id = ContainerId::random();
         let planned = Instant::now();
         let passed = devices::agree(sandbox.net.as_ref(), &found, draft.memory(), &handler)?;
         if let Some(net) = &sandbox.net {
@@ -165,7 +162,10 @@ impl Containers {
             self.actors.get(*other)?.make_way().await?;
         }
         // Nobody writes to the pod's directories now but who else has its volumes.
-        emptydir::make(draft.files()).await?;
+        match waking {
+            None => emptydir::make(draft.files()).await?,
+            Some(waking) => waking.make_disks(draft.files()).await?,
+        }
         let wanted = Base {
             image_id: image.id.to_string(),
             path: image.path.clone(),
@@ -185,15 +185,21 @@ impl Containers {
         let volumes = self.uses.volumes.clone();
         let folder = off_reactor(move || volumes.claim(&owner)).await.map_err(no_disk)?;
         let draft = draft.with_files_below(&folder.flexvolumes());
-        flexvolume::make(draft.flexvolumes()).await?;
+        match waking {
+            None => flexvolume::make(draft.flexvolumes()).await?,
+            Some(waking) => {
+                flexvolume::make_dirs(draft.flexvolumes()).await?;
+                waking.make_disks(draft.flexvolumes()).await?;
+            }
+        }
         let (asked, machine_type) = (draft::hardware::machine_type(&handler, &annotations), &draft.hardware().machine);
         self.uses.volumes.note_machine_type(&folder, &asked, machine_type).await.map_err(no_disk)?;
         // A volume has a life of its own.
         let lifetime =
             if draft.has_lasting_root() { RootLifetime::Pod } else { handler.defaults.root_lifetime(&annotations) };
         let base = match lifetime {
-            RootLifetime::Pod => self.uses.volumes.base(&folder, wanted).await,
-            RootLifetime::Container => wanted,
+            RootLifetime::Pod if waking.is_none() => self.uses.volumes.base(&folder, wanted).await,
+            RootLifetime::Pod | RootLifetime::Container => wanted,
         };
         let image_id = base
             .image_id
@@ -227,6 +233,14 @@ impl Containers {
             self.uses.volumes.note_base(&folder, &base).await.map_err(no_disk)?;
         }
         let root = match (&persistent, &volume) {
+            (None, None) if waking.is_some() => {
+                let half = self.uses.volumes.half_root(&folder).await.map_err(no_disk)?;
+                let (image, size) = ((base.image_id.clone(), base.path.clone()), root_size.max(base.virtual_size));
+                if let Some(waking) = waking {
+                    waking.make_root(half, image, size, qemu).await?;
+                }
+                Some(self.uses.volumes.install_root(&folder, &base).await.map_err(no_disk)?)
+            }
             (None, None) => {
                 Some(self.uses.volumes.ensure_root(&folder, &base, root_size, lifetime, qemu).await.map_err(no_disk)?)
             }
@@ -246,15 +260,22 @@ impl Containers {
                 let ready = self.uses.volumes.ready_uefi(&folder, firmware).await;
                 ready
                     .map_err(|cause| Error::because(Kind::Internal, "UEFI's variables cannot be made ready", cause))?;
+                if let Some(waking) = waking {
+                    waking.make_uefi(uefi_variables(&folder.overlay()), qemu).await?;
+                }
             }
             let disk = RootDisk { overlay: folder.overlay(), images, persistent, volume };
+            let machine = draft.finish(&create.config.name, disk, [disks, of_volumes, in_volumes], passed);
+            if let Some(waking) = waking {
+                waking.make_memory(&machine).await?;
+            }
             let container = Container {
                 version: CONTAINER_VERSION,
                 id,
                 sandbox: sandbox.id.clone(),
                 image_id: base.image_id.clone(),
                 image_handler: image.handler.clone(),
-                machine: draft.finish(&create.config.name, disk, [disks, of_volumes, in_volumes], passed),
+                machine,
                 config: ContainerConfig { process: found.config.process, ..create.config },
                 machine_annotations: create.annotations,
                 state: ContainerState::Created,
@@ -266,6 +287,7 @@ impl Containers {
                 pod_oom_kills: 0,
                 exit: None,
                 checkpoint: None,
+                restore: waking.map(Waking::note),
                 pause: None,
             };
             Ok(self.uses.store.put_container(container).await?)
@@ -297,19 +319,68 @@ impl Containers {
         }
     }
 
+    /// What a container of a pod would be, of which nothing is made.
+    ///
+    /// # Errors
+    /// When there is no machine that is as it is wished, or no image.
+    async fn draft(
+        &self,
+        sandbox: &SandboxConfig,
+        wanted: &ContainerConfig,
+        said: &BTreeMap<String, String>,
+        waking: Option<&Waking>,
+    ) -> Result<Drafted> {
+        self.check_platform(&sandbox.runtime_handler)?;
+        let image = self.uses.images.find(&wanted.image, &sandbox.runtime_handler)?;
+        let handler = self.uses.config.handler(&sandbox.runtime_handler);
+        handler.check_annotations(said)?;
+        let annotations = PodAnnotations::parse(said)
+            .map_err(|cause| Error::because(Kind::Invalid, "the pod cannot become a machine", cause))?;
+        let accel = self.uses.accel.get().await;
+        let offer = self.offer((&handler, &annotations), &sandbox.uid, accel, waking).await?;
+        let (node, asked) = (devices::Node::new(), wanted.clone());
+        let (uid, of) = (sandbox.uid.clone(), handler.clone());
+        let (config, pod) = (self.uses.config.clone(), sandbox.clone());
+        let found = look(move || {
+            let found = node.find(&asked, &uid, &of)?;
+            Ok(devices::Found { config: host_disks::find(found.config, &pod, &config, &of)?, ..found })
+        });
+        let found = found.await?;
+        let (config, uid, asked) = (self.uses.config.clone(), sandbox.uid.clone(), found.config.clone());
+        let flexvolumes = look(move || flexvolume::find(&config, &asked, &uid)).await?;
+        let draft = Draft::of(draft::Wishes {
+            id: MachineId::random(),
+            sandbox,
+            container: &found.config,
+            annotations: &annotations,
+            flexvolumes: &flexvolumes,
+            handler: &handler,
+            offer: Some(&offer),
+            accel,
+            node: &self.uses.config.machine,
+        })?;
+        Ok(Drafted { image, handler, annotations, offer, found, draft })
+    }
+
     /// What the emulator has for machines of a runtime handler, or as a pod says: of the type that the pod's earlier machines had, if it has that, or of the
-    /// newest one.
+    /// newest one. A guest that goes on from a checkpoint has the type that it has found.
     async fn offer(
         &self,
         (handler, annotations): (&Handler, &PodAnnotations),
         pod_uid: &str,
         accel: Accelerator,
+        waking: Option<&Waking>,
     ) -> Result<Offer> {
         let uses = &self.uses;
         // The emulator may have been replaced since it was asked last.
         uses.accel.refresh_wrapper(&uses.config).await;
-        let machine = draft::hardware::machine_type(handler, annotations);
-        if let Some(had) = uses.volumes.machine_type(pod_uid, &machine).await {
+        let asked = draft::hardware::machine_type(handler, annotations);
+        let machine = match waking {
+            Some(waking) => waking.machine_type(&asked)?,
+            None => asked,
+        };
+        let had = if waking.is_some() { None } else { uses.volumes.machine_type(pod_uid, &machine).await };
+        if let Some(had) = had {
             match uses.hypervisor.offer(&uses.config.vmwrapper, &had, accel).await? {
                 Ok(offer) => return Ok(offer),
                 Err(nothing) => {
@@ -323,6 +394,12 @@ impl Containers {
             Err(nothing) => nothing,
         };
         let there = uses.hypervisor.machine_types().await?;
+        if !there.contains(machine.as_str()) && waking.is_some() {
+            let what = format!(
+                "the checkpoint cannot go on here: its machine type is `{machine}`, which the emulator here does not have"
+            );
+            return Err(Error::new(Kind::State, what));
+        }
         if !there.contains(machine.as_str()) {
             return Err(draft::hardware::no_machine_type(handler, annotations, &there));
         }

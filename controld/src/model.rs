@@ -104,6 +104,10 @@ pub struct Container {
     /// removes what is there. A release that does not know it shows such a guest as paused, and a person lets it go on.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub checkpoint: Option<CheckpointNote>,
+    /// The checkpoint that its guest is to go on from, until it has its NICs again. A release that does not know it boots the machine from its
+    /// disk, as that was at the checkpoint.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub restore: Option<RestoreNote>,
     /// Why its running machine is paused, if it is. Not on disk: libvirt knows.
     #[serde(skip)]
     pub pause: Option<Pause>,
@@ -119,6 +123,13 @@ pub struct CheckpointNote {
     /// Whether the guest is known to go on. Then files are all that may be left.
     #[serde(default)]
     pub goes_on: bool,
+}
+
+/// A checkpoint that a guest is to go on from.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct RestoreNote {
+    /// The directory that it came from, for people: all of it is in the pod's folder.
+    pub dir: PathBuf,
 }
 
 /// Where a container stands.

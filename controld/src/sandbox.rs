@@ -9,6 +9,7 @@
 
 mod addresses;
 mod agree;
+mod restore;
 mod settling;
 
 use std::collections::BTreeSet;
@@ -19,7 +20,7 @@ use common::Chain;
 use common::KeyedMutex;
 use common::dns::host_name;
 use common::now_nanos;
-use proto::tap::{Attach, IfName, NetworkAsk, OwnerId, PodId};
+use proto::tap::{Attach, IfName, MacAddr, NetworkAsk, OwnerId, PodId};
 use uuid::Uuid;
 use vmspec::SandboxConfig;
 use vmspec::annotations::PodAnnotations;
@@ -29,6 +30,7 @@ use vmspec::ids::random_cri_id;
 use vmspec::settings::MachineDefaults;
 
 pub use self::addresses::check_fit;
+pub use self::restore::Restore;
 pub use self::settling::Settling;
 use crate::config::Config;
 use crate::container::Containers;
@@ -92,6 +94,11 @@ impl Sandboxes {
     /// When the request is wrong, another attempt of the pod has a sandbox that is not stopped, or the network could not be made; then
     /// nothing is left, or the sandbox is on record as not ready.
     pub async fn run(&self, config: SandboxConfig) -> Result<PodId> {
+        self.run_with(config, &[]).await
+    }
+
+    /// The same, with a network that is asked for these addresses for the pod's links, where the pod says none.
+    async fn run_with(&self, config: SandboxConfig, macs: &[(String, MacAddr)]) -> Result<PodId> {
         let began = Instant::now();
         check(&self.uses.config, &config)?;
         let handler = self.uses.config.handler(&config.runtime_handler);
@@ -113,7 +120,7 @@ impl Sandboxes {
         trace::note("sandbox.id", &id);
         // Whoever finds the record, or the network, waits until it is known what becomes of them.
         let _made = self.mutex.lock(id.as_str()).await;
-        let attach = Attach { owner: self.owner(), ..attach_of(&id, &config, &annotations, &handler.defaults) };
+        let attach = Attach { owner: self.owner(), ..attach_of(&id, &config, &annotations, (&handler.defaults, macs)) };
         // An older sandbox of the pod that is removed now finds this one, or has dropped the pod's disks before it is there.
         let disks = self.mutex.lock(disks_key(&config.uid)).await;
         let mut sandbox = Sandbox {
@@ -289,14 +296,20 @@ fn has_outlived_its_boot(sandbox: &Sandbox, boot: &Boot) -> bool {
     sandbox.state == SandboxState::Ready && boot.is_after(&sandbox.boot)
 }
 
-fn attach_of(id: &PodId, config: &SandboxConfig, annotations: &PodAnnotations, handler: &MachineDefaults) -> Attach {
+fn attach_of(
+    id: &PodId,
+    config: &SandboxConfig,
+    annotations: &PodAnnotations,
+    (handler, macs): (&MachineDefaults, &[(String, MacAddr)]),
+) -> Attach {
     let described = &annotations.described;
     let default = NetworkAsk { mac: described.mac, ..NetworkAsk::default() };
     let mut networks = [&[default], annotations.networks.as_slice()].concat();
     for (nth, ask) in networks.iter_mut().enumerate().filter(|(_, ask)| ask.mac.is_none()) {
         let unsaid = if nth == 0 { "eth0".to_owned() } else { format!("net{nth}") };
         let name = ask.interface.as_ref().map_or(unsaid.as_str(), IfName::as_str);
-        let wish = annotations.macs.iter().find(|(link, _)| link.as_str() == name).map(|(_, mac)| *mac);
+        let said = annotations.macs.iter().find(|(link, _)| link.as_str() == name).map(|(_, mac)| *mac);
+        let wish = said.or_else(|| macs.iter().find(|(link, _)| link == name).map(|(_, mac)| *mac));
         (ask.mac, ask.mac_is_wish) = (wish, wish.is_some());
     }
     if networks == [NetworkAsk::default()] {

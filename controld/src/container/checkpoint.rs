@@ -9,15 +9,21 @@
 //! - [`place`]: the directory, and which ones are none. [`super::places`] says who works in which, and [`super::tally`] counts.
 //! - [`copy`]: a disk's content without its holes, and its digest.
 //! - [`manifest`]: what the files are of. [`cpu`]: what of the node's own CPU is in there.
-//! - [`fit`]: whether a checkpoint can go on somewhere. Pure.
+//!
+//! [`waking`] is the way back: a pod that goes on from one.
+//! - [`source`]: the directory, as it is read.
+//! - [`fit`]: whether a checkpoint can go on as a machine of this node. Pure.
+//! - [`overlay`]: the root disk's layer, judged.
 
 mod copy;
 mod cpu;
-#[cfg_attr(not(test), expect(dead_code, reason = "RestorePod, which is to call it, is not there yet"))]
 mod fit;
 mod manifest;
+mod overlay;
 mod place;
 mod plan;
+mod source;
+mod waking;
 
 use std::error::Error as StdError;
 use std::fs;
@@ -39,6 +45,8 @@ use vmspec::plan::Hardware;
 use self::manifest::{Emulator, Manifest, Node};
 use self::place::Files;
 pub(super) use self::plan::which;
+pub use self::waking::Waking;
+pub(super) use self::waking::{Wanted, go_on, launch, memory_of, open};
 use super::places::{Open, Place, given_up};
 use super::qemu;
 use super::tally::Outcome;

@@ -61,7 +61,7 @@ pub(super) trait Host: Clone + Send + Sync + 'static {
     fn pause(&self, container: &Container) -> impl Future<Output = Result<()>> + Send;
 
     /// Does what a start that held the guest has left to do, which is to let it run, its root disk grown and NICs without a carrier before;
-    /// or all but that, if its pod wants it to wait.
+    /// or all but that, if its pod wants it to wait. One that goes on from a checkpoint runs and has its NICs then.
     fn let_run(&self, container: &Container) -> impl Future<Output = Result<()>> + Send;
 
     /// Lets the machine go on, whoever has paused it; fine if nobody has.
@@ -183,6 +183,9 @@ impl Host for Arc<Uses> {
     }
 
     async fn let_run(&self, container: &Container) -> Result<()> {
+        if container.restore.is_some() {
+            return checkpoint::go_on(self, container).await;
+        }
         let beginning = start::beginning(self, container).await?;
         self.hypervisor.let_run(container.machine.id.uuid(), beginning).await
     }

@@ -7,6 +7,7 @@ use std::sync::Arc;
 
 use common::off_reactor;
 
+use super::checkpoint::memory_of;
 use super::uses::Uses;
 use crate::container::resources::confinement;
 use crate::files::{remove, remove_log};
@@ -30,12 +31,14 @@ pub(super) enum Part {
     LibvirtLog,
     /// What UEFI remembered, of a machine that an earlier release started.
     EarlierUefiVariables,
+    /// The memory that a guest was to go on from, and did not.
+    Memory,
     /// With what a restarted libvirtd leaves of its own.
     Cgroup,
 }
 
 impl Part {
-    const ALL: [Self; 8] = [
+    const ALL: [Self; 9] = [
         Self::Seed,
         Self::Share,
         Self::Console,
@@ -43,6 +46,7 @@ impl Part {
         Self::Agents,
         Self::LibvirtLog,
         Self::EarlierUefiVariables,
+        Self::Memory,
         Self::Cgroup,
     ];
 
@@ -64,6 +68,7 @@ impl Part {
                 share::log(&uses.config, &machine.domain),
             ],
             Self::EarlierUefiVariables => vec![uses.earlier_uefi_variables(machine.id)],
+            Self::Memory => vec![memory_of(machine)],
             Self::Cgroup => Vec::new(),
         }
     }

@@ -7,6 +7,9 @@
 //! the token -> QEMU is moved into the pod's cgroup -> the
 //! seed is unlinked, QEMU has it open. A definition is made anew at every start, because the token is. The turn comes before that because
 //! it may be long in coming: the token lapses, and libvirt shows it to whoever may read from it.
+//!
+//! A machine whose guest goes on from a checkpoint is started by a restore in place of that, with the same description, and its guest runs last
+//! ([`checkpoint`]).
 
 use std::collections::BTreeMap;
 use std::io;
@@ -23,6 +26,7 @@ use vmspec::error::{Error, Kind, Result};
 use vmspec::plan::{MachinePlan, Passed, PassedDevice};
 use vmspec::seed::{Objects, Wishes, guest_disks};
 
+use super::checkpoint;
 use super::parts::libvirt_log;
 use super::qemu;
 use super::slots::Slots;
@@ -61,7 +65,11 @@ pub(super) async fn machine(
     // Before the turn: others are not to wait for the cluster's API.
     let said = said(uses, container, unwanted).await?;
     sources.done();
-    let turn = during(Phase::Turn).over(uses.hypervisor.start_turn(unwanted)).await?;
+    let goes_on = container.restore.is_some();
+    let turn = async {
+        if goes_on { uses.hypervisor.wake_turn(unwanted).await } else { uses.hypervisor.start_turn(unwanted).await }
+    };
+    let turn = during(Phase::Turn).over(turn).await?;
     let prepare = during(Phase::Prepare);
     let sandbox = sandbox_of(uses, container)?;
     if sandbox.state != SandboxState::Ready {
@@ -135,6 +143,7 @@ pub(super) async fn machine(
             .map_err(|cause| Error::because(Kind::Invalid, "the machine cannot be described to libvirt", cause))?;
         confinement::prepare(uses, container).await?;
         prepare.done();
+        let description = goes_on.then(|| xml.clone());
         during(Phase::Define).over(uses.hypervisor.define(xml)).await?;
         let opened = volume_disks::work_on(&container.machine, volume_disks::DEADLINE, |plan| {
             let mut files = emptydir::opened(&plan.disks, &plan.hardware)?;
@@ -146,7 +155,12 @@ pub(super) async fn machine(
         let log = libvirt_log(uses, container);
         let beginning = beginning(uses, container).await?;
         let launch = during(Phase::Launch);
-        let starting = uses.hypervisor.start(turn, container.machine.id.uuid(), &log, beginning, unwanted);
+        let starting = async {
+            match description {
+                Some(description) => checkpoint::launch(uses, container, description, (turn, &log), unwanted).await,
+                None => uses.hypervisor.start(turn, container.machine.id.uuid(), &log, beginning, unwanted).await,
+            }
+        };
         if let Err(error) = flexvolume::with_keys(&uses.disks, container, starting).await {
             return Err(with_virtiofsds_words(uses, container, error).await);
         }
@@ -161,9 +175,14 @@ pub(super) async fn machine(
         // systemd may be long about it.
         tokio::select! {
             admitted = admitted => admitted?,
-            () = unwanted.cancelled() => return Err(Error::new(Kind::State, "the machine was stopped while it was being started")),
+            () = unwanted.cancelled() => return Err(stopped()),
         }
         admit.done();
+        if goes_on {
+            // Held to its resources by now.
+            let gone_on = unwanted.run_until_cancelled(checkpoint::go_on(uses, container)).await;
+            gone_on.unwrap_or_else(|| Err(stopped()))?;
+        }
         seed::remove(&uses.config, container.machine.id).map_err(|cause| io_failed("seed not removed", cause))
     };
     match started.await {
@@ -175,6 +194,10 @@ pub(super) async fn machine(
             Err(error)
         }
     }
+}
+
+fn stopped() -> Error {
+    Error::new(Kind::State, "the machine was stopped while it was being started")
 }
 
 /// Has it noted when the machine has printed its first byte.
@@ -306,6 +329,17 @@ pub(super) async fn beginning(uses: &Uses, container: &Container) -> Result<Begi
     let described = &machine.hardware.described;
     let down = Slots::of(net, machine.passed.devices.len(), described)?.down;
     Ok(Beginning { growth: growth::at_start(container).await, down, paused: described.start_paused })
+}
+
+/// The NICs that a guest has with a carrier from its start, each by its place among vmwrapper's.
+///
+/// # Errors
+/// When the pod has no network any more.
+pub(super) fn nics_with_carrier(uses: &Uses, container: &Container) -> Result<Vec<usize>> {
+    let (machine, sandbox) = (&container.machine, sandbox_of(uses, container)?);
+    let net = sandbox.net.as_ref().ok_or_else(no_network)?;
+    let down = Slots::of(net, machine.passed.devices.len(), &machine.hardware.described)?.down;
+    Ok((0..net.nics.len()).filter(|nic| !down.contains(nic)).collect())
 }
 
 fn sandbox_of(uses: &Uses, container: &Container) -> Result<Arc<Sandbox>> {

@@ -62,6 +62,7 @@ pub(crate) fn container(name: &str, attempt: u32) -> Container {
         pod_oom_kills: 0,
         exit: None,
         checkpoint: None,
+        restore: None,
         pause: None,
     }
 }

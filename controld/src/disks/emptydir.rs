@@ -54,14 +54,18 @@ pub(crate) async fn make(disks: &[Disk]) -> Result<()> {
 }
 
 /// A file that has no name yet.
-struct Half {
+#[derive(Debug)]
+pub(crate) struct Half {
     file: File,
     /// Where it belongs.
     dir: File,
 }
 
-/// A file of holes, unless the disk is there.
-fn begin(file: &DiskFile) -> io::Result<Option<Half>> {
+/// A file of holes, as large as the disk, unless the disk is there. Blocks.
+///
+/// # Errors
+/// When it cannot be made, or what is there is no file.
+pub(crate) fn begin(file: &DiskFile) -> io::Result<Option<Half>> {
     match open(&file.path(), 0, true) {
         Ok(_) => return Ok(None),
         Err(absent) if absent.kind() == io::ErrorKind::NotFound => {}
@@ -98,7 +102,16 @@ pub(super) fn without_copies(file: &File) {
 }
 
 impl Half {
-    fn finish(self) -> io::Result<()> {
+    /// The file, to be written to.
+    pub(crate) fn file(&self) -> &File {
+        &self.file
+    }
+
+    /// Flushes it and gives it its name. Blocks.
+    ///
+    /// # Errors
+    /// The kernel's.
+    pub(crate) fn finish(self) -> io::Result<()> {
         self.file.sync_all()?;
         let made = format!("/proc/self/fd/{}", self.file.as_raw_fd());
         match linkat(CWD, made, &self.dir, DiskFile::NAME, AtFlags::SYMLINK_FOLLOW) {
@@ -193,8 +206,11 @@ pub(crate) fn gone(path: &str) -> String {
     format!("the disk of the volume at `{path}` cannot be opened")
 }
 
-/// Nothing but a file: what is in the directory is the pod's.
-pub(super) fn open(path: &Path, flags: i32, read_only: bool) -> io::Result<File> {
+/// Nothing but a file: what is in the directory is the pod's. Blocks.
+///
+/// # Errors
+/// The kernel's, or when it is no file.
+pub(crate) fn open(path: &Path, flags: i32, read_only: bool) -> io::Result<File> {
     let flags = O_NOFOLLOW | O_NONBLOCK | flags;
     let file = OpenOptions::new().read(true).write(!read_only).custom_flags(flags).open(path)?;
     if !file.metadata()?.is_file() {

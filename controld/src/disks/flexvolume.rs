@@ -71,11 +71,19 @@ fn not_had(kind: Kind, name: &str, cause: Reason) -> Error {
 /// # Errors
 /// When one cannot be made.
 pub(crate) async fn make(disks: &[Disk]) -> Result<()> {
+    make_dirs(disks).await?;
+    emptydir::make(disks).await
+}
+
+/// Makes the directories of those files alone.
+///
+/// # Errors
+/// When one cannot be made.
+pub(crate) async fn make_dirs(disks: &[Disk]) -> Result<()> {
     let dirs: Vec<_> = disks.iter().filter_map(|disk| Some(disk.source.file()?.dir.clone())).collect();
     // QEMU is handed the file, and does not come here.
     let made = off_reactor(move || dirs.iter().try_for_each(|dir| make_dir(dir, 0o700))).await;
-    made.map_err(|cause| Error::because(Kind::Internal, "directory of a flexvolume's disk not made", cause))?;
-    emptydir::make(disks).await
+    made.map_err(|cause| Error::because(Kind::Internal, "directory of a flexvolume's disk not made", cause))
 }
 
 #[cfg(test)]

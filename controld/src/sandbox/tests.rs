@@ -33,7 +33,7 @@ fn a_handler_gives_the_data_path_and_the_queues_that_the_pod_does_not_name() {
     let lab = lab.handler("lab").defaults;
     let id = "pod".parse().expect("id");
     let attach = |cpus, handler: &MachineDefaults, annotations: &PodAnnotations| {
-        let attach = attach_of(&id, &SandboxConfig { cpus, ..config(0) }, annotations, handler);
+        let attach = attach_of(&id, &SandboxConfig { cpus, ..config(0) }, annotations, (handler, &[]));
         (attach.data_path, attach.queues)
     };
     let nothing = PodAnnotations::default();
@@ -49,7 +49,7 @@ fn the_default_network_is_asked_for_the_address_that_is_described() {
     let attach = |description: &str| {
         let all = [("virtlet.k8s/vm".to_owned(), description.to_owned())];
         let annotations = PodAnnotations::parse(&all.into()).expect(description);
-        attach_of(&id, &SandboxConfig { cpus: Some(4), ..config(0) }, &annotations, &MachineDefaults::default())
+        attach_of(&id, &SandboxConfig { cpus: Some(4), ..config(0) }, &annotations, (&MachineDefaults::default(), &[]))
     };
     let plain = attach(r#"{"v":1,"endsAtReboot":true}"#);
     assert_eq!((plain.networks, plain.queues), (Vec::new(), Some(4)));
@@ -66,7 +66,7 @@ fn networks_are_asked_for_addresses_that_a_pod_wishes_and_does_not_say() {
     let asks = |all: &[(&str, &str)]| {
         let all = all.iter().map(|(key, value)| ((*key).to_owned(), (*value).to_owned())).collect();
         let annotations = PodAnnotations::parse(&all).expect("right");
-        let attach = attach_of(&id, &config(0), &annotations, &MachineDefaults::default());
+        let attach = attach_of(&id, &config(0), &annotations, (&MachineDefaults::default(), &[]));
         let shown = |ask: &NetworkAsk| {
             format!("{} {}", ask.mac.map(|mac| mac.to_string()).unwrap_or_default(), ask.mac_is_wish)
         };
@@ -95,7 +95,7 @@ fn the_network_offers_the_host_name_that_the_seed_has() {
     let id = "pod".parse().expect("id");
     let offered = |name: &str, hostname: &str| {
         let config = SandboxConfig { name: name.into(), hostname: hostname.into(), ..config(0) };
-        attach_of(&id, &config, &PodAnnotations::default(), &MachineDefaults::default()).hostname
+        attach_of(&id, &config, &PodAnnotations::default(), (&MachineDefaults::default(), &[])).hostname
     };
     let (long, whole) = ("a".repeat(70), format!("{}.example.com", "a".repeat(52)));
     assert_eq!(offered("vm", "vm-0"), "vm-0");

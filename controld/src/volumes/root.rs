@@ -117,6 +117,31 @@ impl Volumes {
     }
 }
 
+impl Volumes {
+    /// Where a layer is to be made that [`Self::install_root`] takes. Nothing is there.
+    ///
+    /// # Errors
+    /// See [`VolumeError`].
+    pub async fn half_root(&self, folder: &Folder) -> Result<PathBuf, VolumeError> {
+        let files = Files::of(folder);
+        off_reactor(move || files.tidy().map(|()| files.half)).await
+    }
+
+    /// Takes what was made at [`Self::half_root`] for the root overlay of a pod, which stands on this image. It is for QEMU's user already.
+    ///
+    /// # Errors
+    /// See [`VolumeError`]; then what was there before still is, and nothing else.
+    pub async fn install_root(&self, folder: &Folder, base: &Base) -> Result<Root, VolumeError> {
+        let (files, on) = (Files::of(folder), base.clone());
+        off_reactor(move || {
+            let made = if files.overlay.exists() { Made::Another } else { Made::Overlay };
+            files.install(Ok(()), made, &on)?;
+            Ok(Root { files, made })
+        })
+        .await
+    }
+}
+
 impl Folder {
     /// Where the pod's root overlay is, if it has one.
     #[must_use]

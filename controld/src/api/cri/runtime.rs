@@ -5,6 +5,7 @@ mod conditions;
 mod events;
 mod facts;
 mod metrics;
+mod restore;
 mod sessions;
 mod stats;
 
@@ -435,8 +436,8 @@ impl RuntimeService for Runtime {
         Ok(Response::new(CheckpointPodResponse {}))
     }
 
-    async fn restore_pod(&self, _request: Request<RestorePodRequest>) -> Result<Response<RestorePodResponse>, Status> {
-        Err(Status::unimplemented("this release writes checkpoints of pods, and makes no pod of one"))
+    async fn restore_pod(&self, request: Request<RestorePodRequest>) -> Result<Response<RestorePodResponse>, Status> {
+        Ok(Response::new(self.make_pod(request.into_inner()).await?))
     }
 
     async fn exec_sync(&self, request: Request<ExecSyncRequest>) -> Result<Response<ExecSyncResponse>, Status> {

@@ -11,9 +11,9 @@ use prost::Message as _;
 use prost::encoding::{DecodeContext, WireType, decode_key, decode_varint, encode_key, encode_varint, skip_field};
 use proto::cri::runtime_service_client::RuntimeServiceClient;
 use proto::cri::{
-    CheckpointContainerRequest, CheckpointPodRequest, DnsConfig, LinuxPodSandboxConfig, LinuxSandboxSecurityContext,
-    ListPodSandboxRequest, NamespaceOption, PodSandboxConfig, PodSandboxMetadata, PodSandboxStatusRequest,
-    RestorePodRequest, RunPodSandboxRequest, VersionRequest,
+    CheckpointContainerRequest, CheckpointPodRequest, ContainerConfig, ContainerMetadata, DnsConfig, ImageSpec,
+    LinuxPodSandboxConfig, LinuxSandboxSecurityContext, ListPodSandboxRequest, NamespaceOption, PodSandboxConfig,
+    PodSandboxMetadata, PodSandboxStatusRequest, RestorePodRequest, RunPodSandboxRequest, VersionRequest,
 };
 use tempfile::TempDir;
 use tonic::body::Body;
@@ -245,20 +245,40 @@ async fn a_pod_is_made_of_what_is_known_of_a_newer_clients_request() {
 async fn what_is_not_there_yet_is_said_to_be_unimplemented_and_the_client_goes_on() {
     let node = Node::new().await;
     let mut client = node.runtime();
-    let restore = RestorePodRequest {
-        checkpoint_path: "/var/lib/kubelet/checkpoints/x.tar".into(),
-        config: Some(PodSandboxConfig::default()),
+    let of_container = CheckpointContainerRequest { container_id: "vm01".into(), ..Default::default() };
+    let refused = client.checkpoint_container(of_container).await.expect_err("not there");
+    let why = "a virtual machine is not checkpointed";
+    assert!(refused.code() == Code::Unimplemented && refused.message().contains(why), "{refused}");
+    client.version(VersionRequest::default()).await.expect("answered");
+}
+
+#[tokio::test]
+async fn a_pod_of_no_checkpoint_is_refused_before_anything_is_made() {
+    let node = Node::new().await;
+    let metadata = PodSandboxMetadata { name: "web".into(), uid: "u".into(), namespace: "ns".into(), attempt: 0 };
+    let container = ContainerConfig {
+        metadata: Some(ContainerMetadata { name: "vm".into(), attempt: 0 }),
+        image: Some(ImageSpec { image: "tiny".into(), ..Default::default() }),
         ..Default::default()
     };
-    let of_container = CheckpointContainerRequest { container_id: "vm01".into(), ..Default::default() };
-    for (refused, why) in [
-        (client.restore_pod(restore).await.map(drop), "makes no pod of one"),
-        (client.checkpoint_container(of_container).await.map(drop), "a virtual machine is not checkpointed"),
+    let good = RestorePodRequest {
+        checkpoint_path: "/nowhere/at/all".into(),
+        config: Some(PodSandboxConfig { metadata: Some(metadata), ..Default::default() }),
+        container_configs: vec![container],
+        ..Default::default()
+    };
+    let options = [("x".to_owned(), String::new())].into();
+    for (request, code, why) in [
+        (good.clone(), Code::FailedPrecondition, "it is not there"),
+        (RestorePodRequest { checkpoint_path: "x".into(), ..good.clone() }, Code::InvalidArgument, "absolute path"),
+        (RestorePodRequest { options, ..good.clone() }, Code::InvalidArgument, "option `x`"),
+        (RestorePodRequest { container_configs: Vec::new(), ..good }, Code::InvalidArgument, "one container"),
     ] {
-        let refused = refused.expect_err("not there");
-        assert!(refused.code() == Code::Unimplemented && refused.message().contains(why), "{refused}");
+        let refused = node.runtime().restore_pod(request).await.expect_err(why);
+        assert!(refused.code() == code && refused.message().contains(why), "{why}: {refused}");
     }
-    client.version(VersionRequest::default()).await.expect("answered");
+    let list = node.runtime().list_pod_sandbox(ListPodSandboxRequest::default()).await.expect("a list").into_inner();
+    assert!(list.items.is_empty(), "{list:?}");
 }
 
 #[tokio::test]

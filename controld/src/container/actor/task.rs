@@ -67,7 +67,8 @@ struct Starting<C> {
 impl<H: Host> Task<H> {
     pub(super) fn new(host: H, container: Container, heard: Arc<Heard>) -> Self {
         let life = Life::on_record(container.state);
-        let is_held = life.state() == ContainerState::Uncertain;
+        let goes_on = life.state() == ContainerState::Running && container.restore.is_some();
+        let is_held = life.state() == ContainerState::Uncertain || goes_on;
         let seed_left = matches!(life.state(), ContainerState::Uncertain | ContainerState::Running);
         let mut task = Self {
             host,

@@ -1,20 +1,7 @@
 //! Whether a checkpoint can go on as a pod of this node: all that differs is told, before anything is made. Pure.
 //!
-//! Nothing calls this yet, and `RestorePod` is refused. It is to go so:
-//! 1. The directory is judged as one that is written to, but that it has `checkpoint`; that is opened once, and all is read through it.
-//!    Whoever can write there decides what QEMU reads, so it has to be root's alone all the way up.
-//! 2. The manifest is read ([`parse`]): bounded, its version first.
-//! 3. The pod of the call is planned as CreateContainer plans one, with its image, handler, size and volumes as they are now. The plan is
-//!    what the VM is made of; the manifest only refuses ([`check`]). What a checkpoint cannot be made of cannot be made of one.
-//! 4. The sandbox is made, with a new network that is asked for the NICs' MAC addresses: a NIC has its own in its state. A network that
-//!    gives another is a difference like others, and the sandbox is taken down again.
-//! 5. Files are copied to the pod's own, blocks shared where that can be, and hashed on the way. The root disk's layer is judged as an
-//!    image of a stranger's is, but for what it is on, which is the image of the plan; the memory's head gets the new VM's description.
-//! 6. The container is CREATED. StartContainer has libvirt restore it, paused. Before it runs its clock is set, its VM generation id is
-//!    a new one, by which its kernel reseeds, and its NICs have no carrier. Then they get one, which has DHCP clients renew, and the agent gives
-//!    host name, machine id and keys.
-//!
-//! Each step is on record before it is done, and undone as those of a start are.
+//! [`super::waking`] calls this twice: before anything is made, and when the pod has its network, which may give other MAC addresses than it
+//! was asked for.
 
 use std::collections::BTreeSet;
 
@@ -28,7 +15,7 @@ use super::manifest::{DiskMade, Emulator, Machine, Manifest, VERSION};
 use super::plan::{MEMORY, Of, ROOT, UEFI, disk_file};
 
 /// Most bytes of a manifest: there are no more than 60 disks.
-const MAX_LEN: usize = 256 << 10;
+pub(super) const MAX_LEN: usize = 256 << 10;
 /// Characters of a digest in the manifest.
 const DIGEST: usize = 64;
 /// Longest part of a manifest's word that an error shows, in characters.
@@ -37,7 +24,6 @@ const MAX_SHOWN: usize = 64;
 const MAX_TOLD: usize = 32;
 
 /// What there is where a checkpoint is to go on.
-#[derive(Debug)]
 pub(super) struct Here<'a> {
     /// Of the image that the pod names now.
     pub(super) image_id: &'a str,
@@ -46,8 +32,18 @@ pub(super) struct Here<'a> {
     pub(super) types: &'a BTreeSet<String>,
     /// As the pod is planned now.
     pub(super) machine: &'a Machine,
-    pub(super) macs: &'a [MacAddr],
+    /// Those that the pod's network has given its NICs; `None` as long as it has none.
+    pub(super) macs: Option<&'a [MacAddr]>,
     pub(super) disks: &'a [DiskMade],
+    /// How many bytes a file may have.
+    pub(super) room: &'a dyn Fn(&Of) -> Room,
+}
+
+/// How many bytes a file of a checkpoint has here.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Room {
+    Just(u64),
+    AtMost(u64),
 }
 
 /// What says whether the rest can be understood.
@@ -80,12 +76,24 @@ pub(super) fn parse(bytes: &[u8]) -> Result<Manifest> {
 /// When it cannot; all reasons are told, up to a limit.
 pub(super) fn check(manifest: &Manifest, here: &Here<'_>) -> Result<()> {
     let mut differs = files(manifest);
+    differs.extend(manifest.files.iter().filter_map(|file| {
+        let (name, bytes) = (shown(&file.name), file.bytes);
+        match (here.room)(&file.of) {
+            Room::Just(wanted) if wanted != bytes => {
+                Some(format!("file `{name}` has {bytes} bytes, and the disk would have {wanted}"))
+            }
+            Room::AtMost(most) if bytes > most => {
+                Some(format!("file `{name}` has {bytes} bytes, and such a machine's has no more than {most}"))
+            }
+            Room::Just(_) | Room::AtMost(_) => None,
+        }
+    }));
     differs.extend(emulator(&manifest.emulator, here.emulator));
     differs.extend(machine(&manifest.machine, here));
     if manifest.image_id != here.image_id {
         differs.push(format!("it is of image `{}`, and the pod has `{}`", shown(&manifest.image_id), here.image_id));
     }
-    differs.extend(nics(manifest, here.macs));
+    differs.extend(here.macs.into_iter().flat_map(|macs| nics(manifest, macs)));
     differs.extend(disks(manifest, here.disks));
     if differs.is_empty() {
         return Ok(());
@@ -157,6 +165,7 @@ fn machine(made: &Machine, here: &Here<'_>) -> Vec<String> {
             differs.push(format!("its {what} was `{}`, and would be `{}`", shown(&made), shown(&now)));
         }
     };
+    compare("machine type", kind.to_string(), now.kind.to_string());
     compare("firmware", format!("{firmware:?}"), format!("{:?}", now.firmware));
     compare("disk bus", disk_bus.to_string(), now.disk_bus.to_string());
     let model = |cpu: &Option<String>| cpu.clone().unwrap_or_else(|| "all of the accelerator's".into());
@@ -235,8 +244,9 @@ mod tests {
             emulator: &there.emulator,
             types: &types,
             machine: &there.machine,
-            macs: &[there.nics[0].mac],
+            macs: Some(&[there.nics[0].mac]),
             disks: &there.disks,
+            room: &|of| if *of == Of::Memory { Room::AtMost(4) } else { Room::Just(3) },
         };
         check(&changed, &here)
     }
@@ -263,6 +273,7 @@ mod tests {
     #[test]
     fn one_that_is_as_it_was_goes_on() {
         said(|_| ()).expect("it can");
+        said(|manifest| manifest.files[0].bytes = 4).expect("there is room");
         said(|manifest| manifest.emulator.qemu = "9.2.10".into()).expect("of an earlier QEMU");
         said(|manifest| manifest.emulator.libvirt = "12.0.0".into()).expect("libvirt's form is older");
     }
@@ -297,6 +308,8 @@ mod tests {
             (|m| m.disks[1].image_id = Some("sha256:2".into()), "another image"),
             (|m| drop(m.files.pop()), "it has no file `disk-0.raw`"),
             (|m| m.files[1].name = "../root\n".into(), r"file `../root\n` is none"),
+            (|m| m.files[0].bytes = 5, "`memory` has 5 bytes, and such a machine's has no more than 4"),
+            (|m| m.files[2].bytes = 4, "`disk-0.raw` has 4 bytes, and the disk would have 3"),
             (|m| m.files[0].sha256 = "0A".repeat(32), "the digest of `memory` is none"),
         ];
         for (change, why) in cases {

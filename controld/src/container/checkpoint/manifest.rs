@@ -5,7 +5,7 @@
 
 use proto::tap::{MacAddr, PodNet};
 use serde::{Deserialize, Serialize};
-use vmspec::plan::{CpuSetting, DiskBus, Firmware, Hardware, MachineType};
+use vmspec::plan::{Applied, CpuSetting, DiskBus, Firmware, Hardware, MachinePlan, MachineType};
 
 use super::plan::Of;
 use crate::model::{Container, PodName};
@@ -108,8 +108,8 @@ pub(super) struct PartMade {
 // === impl Machine ===
 
 impl Machine {
-    fn of(container: &Container, node_cpu: Option<String>) -> Self {
-        let (plan, applied) = (&container.machine, container.applied());
+    /// Of a plan, with what its machine has been given.
+    pub(super) fn of(plan: &MachinePlan, applied: Applied, node_cpu: Option<String>) -> Self {
         let Hardware { machine, cpu, disk_bus, firmware, cpu_setting, .. } = &plan.hardware;
         Self {
             kind: machine.clone(),
@@ -126,6 +126,20 @@ impl Machine {
     }
 }
 
+// === impl DiskMade ===
+
+impl DiskMade {
+    /// Those of a plan beside the root disk.
+    pub(super) fn all(plan: &MachinePlan) -> Vec<Self> {
+        let made = plan.disks.iter().map(|disk| Self {
+            serial: disk.serial.to_string(),
+            read_only: disk.read_only,
+            image_id: disk.source.image().map(|image| image.id.clone()),
+        });
+        made.collect()
+    }
+}
+
 // === impl Manifest ===
 
 impl Manifest {
@@ -138,11 +152,6 @@ impl Manifest {
         files: Vec<PartMade>,
     ) -> Self {
         let nics = net.iter().flat_map(|net| &net.nics);
-        let disks = container.machine.disks.iter().map(|disk| DiskMade {
-            serial: disk.serial.to_string(),
-            read_only: disk.read_only,
-            image_id: disk.source.image().map(|image| image.id.clone()),
-        });
         Self {
             version: VERSION,
             made_at,
@@ -151,9 +160,9 @@ impl Manifest {
             container: container.config.name.clone(),
             image_id: container.image_id.clone(),
             emulator,
-            machine: Machine::of(container, cpu),
+            machine: Machine::of(&container.machine, container.applied(), cpu),
             nics: nics.map(|nic| NicMade { name: nic.name.to_string(), mac: nic.mac }).collect(),
-            disks: disks.collect(),
+            disks: DiskMade::all(&container.machine),
             files,
         }
     }

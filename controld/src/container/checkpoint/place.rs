@@ -29,7 +29,7 @@ use crate::disks::volume_disks::OF_EMPTY;
 /// Of one that is being made.
 const PARTIAL: &str = "checkpoint.partial";
 /// Of one that is whole.
-const WHOLE: &str = "checkpoint";
+pub(super) const WHOLE: &str = "checkpoint";
 /// Of files that are removed while somebody has them open, as NFS calls them.
 const STILL_OPEN: &str = ".nfs";
 /// Longest path, with room for the names of files.
@@ -55,7 +55,7 @@ pub(super) struct Files {
 /// # Errors
 /// When it is no path for a checkpoint, or leads nowhere.
 pub(super) fn way(text: &str) -> Result<String> {
-    let path = named(text)?;
+    let path = named(text).ok_or_else(|| unnamed(text))?;
     let real = match path.parent().zip(path.file_name()) {
         Some((above, name)) => above.canonicalize().map(|above| above.join(name)),
         None => path.canonicalize(),
@@ -68,13 +68,15 @@ pub(super) fn way(text: &str) -> Result<String> {
     real.into_os_string().into_string().map_err(no_text)
 }
 
-fn named(text: &str) -> Result<&Path> {
-    let path = Path::new(text);
-    if !path.is_absolute() || text.len() > MAX_PATH || text.chars().any(char::is_control) {
-        let why = "it has to be an absolute path of no more than 3072 bytes, without control characters";
-        return Err(refused(Kind::Invalid, path, why));
-    }
-    Ok(path)
+/// A path that can be one of a checkpoint's directory.
+pub(super) fn named(text: &str) -> Option<&Path> {
+    let is_path = Path::new(text).is_absolute() && text.len() <= MAX_PATH && !text.chars().any(char::is_control);
+    is_path.then(|| Path::new(text))
+}
+
+fn unnamed(text: &str) -> Error {
+    let why = "it has to be an absolute path of no more than 3072 bytes, without control characters";
+    refused(Kind::Invalid, Path::new(text), why)
 }
 
 /// The directory that a path names, if a checkpoint may be written to it: one that is there, empty, root's alone to write to, and not in `ours`.
@@ -82,7 +84,7 @@ fn named(text: &str) -> Result<&Path> {
 /// # Errors
 /// When it is not such a one.
 pub(super) fn judge(text: &str, ours: &[PathBuf]) -> Result<PathBuf> {
-    let path = named(text)?;
+    let path = named(text).ok_or_else(|| unnamed(text))?;
     let none = |kind, why: &str| Err(refused(kind, path, why));
     let invalid = |why| none(Kind::Invalid, why);
     let state = |why: &str| none(Kind::State, why);
@@ -225,7 +227,7 @@ fn source(path: &Path, open: &[FileId]) -> io::Result<File> {
     Ok(file)
 }
 
-fn open_dir(at: impl AsFd, name: impl Arg) -> io::Result<File> {
+pub(super) fn open_dir(at: impl AsFd, name: impl Arg) -> io::Result<File> {
     let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
     Ok(File::from(openat(at, name, flags, Mode::empty())?))
 }
@@ -271,11 +273,11 @@ fn is_same(one: &Stat, other: &Stat) -> bool {
 }
 
 /// Or whoever runs this, who is root but in tests.
-fn is_root(found: &fs::Metadata) -> bool {
+pub(super) fn is_root(found: &fs::Metadata) -> bool {
     [0, geteuid().as_raw()].contains(&found.uid())
 }
 
-fn shown(text: &str) -> String {
+pub(super) fn shown(text: &str) -> String {
     text.chars().filter(|c| !c.is_control()).take(256).collect()
 }
 

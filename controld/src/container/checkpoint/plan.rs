@@ -77,7 +77,8 @@ pub(super) fn of(container: &Container, net: Option<&PodNet>) -> Result<Vec<Part
     Err(Error::new(Kind::State, what))
 }
 
-fn refusals(machine: &MachinePlan, net: Option<&PodNet>) -> Vec<String> {
+/// Why a machine has no checkpoint, and cannot be made of one.
+pub(super) fn refusals(machine: &MachinePlan, net: Option<&PodNet>) -> Vec<String> {
     let mut refused = Vec::new();
     for nic in net.iter().flat_map(|net| &net.nics).filter(|nic| nic.vfio().is_some()) {
         refused.push(format!("NIC `{}` is a virtual function, whose state is in the card", nic.name));

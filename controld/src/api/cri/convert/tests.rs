@@ -98,6 +98,7 @@ pub(crate) fn container() -> Container {
         pod_oom_kills: 0,
         exit: Some(Exit { code: 137, reason: ExitReason::Error, message: "late".into(), finished_at: 3 }),
         checkpoint: None,
+        restore: None,
         pause: None,
     }
 }

@@ -24,8 +24,8 @@ impl Runtime {
     }
 }
 
-/// CRI leaves options to the runtime, which refuses those that it does not know; we have none.
-fn no_options<'a>(names: impl Iterator<Item = &'a String>) -> Result<()> {
+/// CRI leaves options to the runtime, which refuses those that it does not know; we have none, of checkpoints and of pods that are made of them.
+pub(super) fn no_options<'a>(names: impl Iterator<Item = &'a String>) -> Result<()> {
     let Some(name) = names.min() else { return Ok(()) };
     let shown: String = name.chars().flat_map(char::escape_default).take(MAX_SHOWN).collect();
     Err(Error::new(Kind::Invalid, format!("option `{shown}` is not known; a checkpoint has no options")))

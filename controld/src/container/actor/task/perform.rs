@@ -55,6 +55,10 @@ impl<H: Host> Task<H> {
     async fn runs(&mut self) {
         self.container.started_at = now_nanos();
         self.container.process = self.host.process(&self.container).or(self.container.process);
+        if !self.is_held {
+            // Its start has done all of it.
+            self.container.restore = None;
+        }
         // Before anybody can have a command started in it.
         self.host.set_up(&self.container);
         if let Err(error) = self.record().await {

@@ -65,18 +65,31 @@ impl<H: Host> Task<H> {
             self.again.failed(Instant::now());
             return false;
         }
-        if pause != Some(Pause::ByHand) {
+        // One that goes on from a checkpoint may have no carriers yet, though it runs.
+        if pause != Some(Pause::ByHand) && self.container.restore.is_none() {
             self.is_held = false;
             return false;
         }
         match self.host.let_run(&self.container).await {
-            Ok(()) => self.is_held = false,
+            Ok(()) => {
+                self.is_held = false;
+                self.gone_on().await;
+            }
             Err(error) => {
                 tracing::warn!(error = %Chain(&error), "guest of an earlier start is not ready to run; trying again");
                 self.again.failed(Instant::now());
             }
         }
         !self.container.machine.hardware.described.start_paused
+    }
+
+    /// Notes that a guest has gone on from its checkpoint, if it was to.
+    async fn gone_on(&mut self) {
+        if self.container.restore.take().is_some()
+            && let Err(error) = self.record().await
+        {
+            tracing::error!(error = %Chain(&error), "that a guest has gone on from its checkpoint is not recorded; trying again");
+        }
     }
 
     /// Holds a machine to its resources that a start of an earlier controld has left as libvirt starts it.

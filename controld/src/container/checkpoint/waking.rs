@@ -1,0 +1,317 @@
+//! A pod that goes on from a checkpoint. Whoever makes its container asks here what the checkpoint is of, whether it can go on as that, and
+//! for its files; the container's start asks for the rest.
+//!
+//! 1. [`open`]: the directory is judged and opened, its manifest read, and the head of its memory looked at ([`super::source`]).
+//! 2. [`Waking::fits`]: the pod is planned as CreateContainer plans one, as it is now. The plan is what the machine is made of, and the
+//!    manifest only refuses ([`super::fit`]). This is asked before anything is made, and again when the pod has its network.
+//! 3. Files are copied to the pod's own, blocks shared where that can be, and compared with the manifest by their digests. The root disk's layer
+//!    is judged as a stranger's image ([`super::overlay`]). The container is CREATED, with a note of the memory on its record.
+//! 4. [`launch`]: each start has a token of its own in the machine's description, so the head of the memory is written anew, and libvirt
+//!    starts the machine from it as it would start another one: vmwrapper brings the NICs, at the slots that they had.
+//! 5. [`go_on`]: the guest runs, without carriers first. From then on the memory is of no use: the guest writes to its disks. So it is
+//!    removed before. Done again by the next controld, if the record still has the note.
+//!
+//! What fails before the guest runs is undone as that of any other container and its start.
+
+use std::fs::{self, File};
+use std::os::unix::fs::{FileExt as _, PermissionsExt as _, fchown};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::Duration;
+
+use common::off_reactor;
+use proto::tap::{MacAddr, QemuUser};
+use rustix::fs::{CWD, Mode, OFlags, openat};
+use tokio::time::sleep;
+use tokio_util::sync::CancellationToken;
+use uuid::Uuid;
+use vmspec::error::{Error, Kind, Result};
+use vmspec::plan::{Applied, Disk, MachinePlan, MachineType};
+
+use super::fit::{self, Here, Room};
+use super::manifest::{DiskMade, Machine, Manifest};
+use super::plan::{Of, refusals};
+use super::source::{self, Source};
+use super::{LOOK, NO_ANSWER, PLACE, failed, most, node, overlay, pass};
+use crate::container::places::{Open, Place};
+use crate::container::start;
+use crate::container::uses::Uses;
+use crate::disks::emptydir;
+use crate::files::{io_failed, remove};
+use crate::hypervisor::StartTurn;
+use crate::model::{Container, RestoreNote};
+
+/// How long a guest that was woken has no carriers: its kernel sees that at once, and whoever asks for its addresses a moment later.
+/// Nothing tells that they have.
+const NO_CARRIER: Duration = Duration::from_millis(300);
+/// Most bytes of what UEFI remembers; QEMU's chip has less than 8 MiB.
+const MOST_UEFI: u64 = 8 << 20;
+/// Most bytes of a layer of a disk with so many: what is in it, and its tables.
+const TABLES: u64 = 256 << 20;
+
+/// A checkpoint that a pod is made of. It is opened once, and all is read through that.
+#[derive(Debug)]
+pub struct Waking {
+    dir: PathBuf,
+    manifest: Manifest,
+    files: Arc<Open<Source>>,
+    place: Place,
+    unwanted: CancellationToken,
+}
+
+/// Opens the checkpoint in a directory.
+///
+/// # Errors
+/// When there is none that can be read, or the directory does not answer.
+pub(in crate::container) async fn open(uses: &Uses, path: &str) -> Result<Waking> {
+    // A controld that goes down gives it up.
+    let unwanted = uses.checkpoints.token();
+    let (way, named) = (uses.checkpoints.way(path, PLACE).await?, path.to_owned());
+    let dir = way.work(NO_ANSWER, LOOK, &unwanted, move || source::way(&named)).await?;
+    drop(way);
+    let place = uses.checkpoints.place(Uuid::new_v4().to_string(), vec![dir.clone()], PLACE).await?;
+    let named = dir.clone();
+    let source = place.work(NO_ANSWER, LOOK, &unwanted, move || Source::open(&named)).await?;
+    let manifest = source.manifest.clone();
+    Ok(Waking { dir, manifest, files: Arc::new(place.keep(source)), place, unwanted })
+}
+
+/// What of a plan is looked at beside what it has.
+pub(in crate::container) struct Wanted<'a> {
+    pub(in crate::container) plan: &'a MachinePlan,
+    pub(in crate::container) image_id: &'a str,
+    /// Bytes of the root disk.
+    pub(in crate::container) root: u64,
+    /// As the pod's network has given them; `None` if it has none yet.
+    pub(in crate::container) macs: Option<&'a [MacAddr]>,
+}
+
+impl Waking {
+    /// Where it is.
+    pub(in crate::container) fn note(&self) -> RestoreNote {
+        RestoreNote { dir: self.dir.clone() }
+    }
+
+    /// The NICs that the guest has, by their links, with the addresses that it knows them by.
+    #[must_use]
+    pub fn macs(&self) -> Vec<(String, MacAddr)> {
+        self.manifest.nics.iter().map(|nic| (nic.name.clone(), nic.mac)).collect()
+    }
+
+    /// The name that its container had.
+    #[must_use]
+    pub fn container(&self) -> &str {
+        &self.manifest.container
+    }
+
+    /// The machine type that the guest has found, with its version, if a pod that asks for `asked` can have that.
+    ///
+    /// # Errors
+    /// When it cannot.
+    pub(in crate::container) fn machine_type(&self, asked: &MachineType) -> Result<MachineType> {
+        let made = &self.manifest.machine.kind;
+        // `q35` and `pc` are any version.
+        let is_any = matches!(asked.as_str(), "q35" | "pc") && asked.chipset() == made.chipset();
+        if is_any || asked == made {
+            return Ok(made.clone());
+        }
+        let what = format!(
+            "the checkpoint cannot go on here: its machine type is `{made}`, and the pod, or its runtime handler, asks for `{asked}`"
+        );
+        Err(Error::new(Kind::State, what))
+    }
+
+    /// Whether the guest can go on as this machine.
+    ///
+    /// # Errors
+    /// When it cannot; all that differs is told.
+    pub(in crate::container) async fn fits(&self, uses: &Uses, wanted: Wanted<'_>) -> Result<()> {
+        let Wanted { plan, image_id, root, macs } = wanted;
+        let refused = refusals(plan, None);
+        if !refused.is_empty() {
+            let what = format!("a pod cannot be made of a checkpoint: {}", refused.join("; "));
+            return Err(Error::new(Kind::State, what));
+        }
+        let node = node(uses, &plan.hardware).await?;
+        let types = uses.hypervisor.machine_types().await?;
+        let applied = Applied { vcpus: plan.cpus.boot, memory: plan.memory.boot };
+        let here = Here {
+            image_id,
+            emulator: &node.emulator,
+            types: &types,
+            machine: &Machine::of(plan, applied, node.cpu),
+            macs,
+            disks: &DiskMade::all(plan),
+            room: &|of| room(plan, root, of),
+        };
+        fit::check(&self.manifest, &here)
+    }
+
+    /// Makes disks that are files in emptyDirs, with what the guest knows to be on them. One that an earlier try has left is taken.
+    ///
+    /// # Errors
+    /// When one cannot be made, or there is another one.
+    pub(in crate::container) async fn make_disks(&self, disks: &[Disk]) -> Result<()> {
+        for disk in disks {
+            let Some(file) = disk.source.file().cloned() else { continue };
+            let (files, unwanted, of) = (self.files.clone(), self.unwanted.clone(), Of::Disk(disk.serial.to_string()));
+            let serial = disk.serial.clone();
+            let make = move || {
+                let files = files.files()?;
+                let not_made = |cause| failed(&format!("disk `{serial}` not made"), cause);
+                let Some(half) = emptydir::begin(&file).map_err(not_made)? else {
+                    let there = emptydir::open(&file.path(), 0, true).map_err(not_made)?;
+                    if files.is_there(&of, &there, &unwanted)? {
+                        return Ok(());
+                    }
+                    let what = format!("disk `{serial}` is there already, and is not the checkpoint's; remove the pod");
+                    return Err(Error::new(Kind::Exists, what));
+                };
+                files.copy(&of, half.file(), &unwanted)?;
+                half.finish().map_err(not_made)
+            };
+            self.work(&Of::Disk(disk.serial.to_string()), make).await?;
+        }
+        Ok(())
+    }
+
+    /// Makes the root disk's layer at a path where nothing is, on an image with this id and path, for a disk of so many bytes, as QEMU's user's.
+    ///
+    /// # Errors
+    /// When it cannot be made, or the checkpoint's is none.
+    pub(in crate::container) async fn make_root(
+        &self,
+        at: PathBuf,
+        (image_id, image): (String, PathBuf),
+        size: u64,
+        qemu: QemuUser,
+    ) -> Result<()> {
+        let (files, unwanted) = (self.files.clone(), self.unwanted.clone());
+        let make = move || {
+            let image = image.to_str().ok_or_else(|| Error::new(Kind::Internal, "the image's path is not UTF-8"))?;
+            let made = new_file(&at).map_err(|cause| failed("the root disk not made", cause))?;
+            files.files()?.copy(&Of::Root, &made, &unwanted)?;
+            overlay::adopt(&made, &image_id, image, size)?;
+            finish(&made, Some(qemu)).map_err(|cause| failed("the root disk not made", cause))
+        };
+        self.work(&Of::Root, make).await
+    }
+
+    /// Makes the file of what UEFI remembers, if there is UEFI, in the place of one that is there.
+    ///
+    /// # Errors
+    /// When it cannot be made.
+    pub(in crate::container) async fn make_uefi(&self, at: PathBuf, qemu: QemuUser) -> Result<()> {
+        let (files, unwanted) = (self.files.clone(), self.unwanted.clone());
+        let not_made = |cause| failed("the file of UEFI's variables not made", cause);
+        let make = move || {
+            remove(&at).map_err(not_made)?;
+            let made = new_file(&at).map_err(not_made)?;
+            files.files()?.copy(&Of::Uefi, &made, &unwanted)?;
+            finish(&made, Some(qemu)).map_err(not_made)
+        };
+        self.work(&Of::Uefi, make).await
+    }
+
+    /// Makes the file of the guest's memory, which is root's, in the place of one that is there.
+    ///
+    /// # Errors
+    /// When it cannot be made.
+    pub(in crate::container) async fn make_memory(&self, plan: &MachinePlan) -> Result<()> {
+        let (files, unwanted, at) = (self.files.clone(), self.unwanted.clone(), memory_of(plan));
+        let not_made = |cause| failed("the file of the guest's memory not made", cause);
+        let make = move || {
+            remove(&at).map_err(not_made)?;
+            let made = new_file(&at).map_err(not_made)?;
+            files.files()?.copy(&Of::Memory, &made, &unwanted)?;
+            finish(&made, None).map_err(not_made)
+        };
+        self.work(&Of::Memory, make).await
+    }
+
+    /// Works on one file, as long as that may take.
+    async fn work(&self, of: &Of, work: impl FnOnce() -> Result<()> + Send + 'static) -> Result<()> {
+        let bytes = self.manifest.files.iter().find(|part| part.of == *of).map_or(0, |part| part.bytes);
+        // It is written, and read again.
+        let deadline = pass(bytes.saturating_mul(2));
+        self.place.work("a file of the checkpoint was not copied", deadline, &self.unwanted, work).await
+    }
+}
+
+/// How many bytes files of a machine's checkpoint have, whose root disk has so many.
+fn room(plan: &MachinePlan, root: u64, of: &Of) -> Room {
+    match of {
+        Of::Memory => Room::AtMost(most(plan.memory.max)),
+        Of::Root => Room::AtMost(root.saturating_add(root / 64).saturating_add(TABLES)),
+        Of::Uefi => Room::AtMost(MOST_UEFI),
+        Of::Disk(serial) => {
+            let disk = plan.disks.iter().find(|disk| disk.serial.as_str() == serial);
+            disk.and_then(|disk| disk.source.file()).map_or(Room::AtMost(0), |file| Room::Just(file.size))
+        }
+    }
+}
+
+/// Where the memory of a machine is that is to go on from it.
+pub(in crate::container) fn memory_of(plan: &MachinePlan) -> PathBuf {
+    plan.root.overlay.with_file_name(format!("{}.memory", plan.id))
+}
+
+fn new_file(at: &Path) -> std::io::Result<File> {
+    let flags = OFlags::RDWR | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+    let file = File::from(openat(CWD, at, flags, Mode::RUSR | Mode::WUSR)?);
+    file.set_permissions(fs::Permissions::from_mode(0o600))?;
+    Ok(file)
+}
+
+fn finish(file: &File, owner: Option<QemuUser>) -> std::io::Result<()> {
+    if let Some(QemuUser { uid, gid }) = owner {
+        fchown(file, Some(uid), Some(gid))?;
+    }
+    file.sync_all()
+}
+
+/// Starts a machine that is defined by `description` from its memory, and holds its guest, until `unwanted` gives it up.
+///
+/// # Errors
+/// When the memory is not there, or the machine does not start.
+pub(in crate::container) async fn launch(
+    uses: &Uses,
+    container: &Container,
+    description: String,
+    (turn, log): (StartTurn, &Path),
+    unwanted: &CancellationToken,
+) -> Result<()> {
+    let memory = memory_of(&container.machine);
+    let file = memory.clone();
+    let described = move || {
+        let not_described = |cause| io_failed("the head of the guest's memory not written", cause);
+        let flags = OFlags::RDWR | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+        let opened = openat(CWD, &file, flags, Mode::empty());
+        let file = File::from(opened.map_err(|cause| {
+            let what = "the guest's memory is not there any more, from which it was to go on; restore the pod anew, or let it boot";
+            Error::because(Kind::State, what, cause)
+        })?);
+        let bytes = source::memory_at(&file)
+            .map_err(|why| Error::because(Kind::DataLoss, "the guest's memory cannot be restored", why))?
+            .with(&description)
+            .map_err(|why| Error::because(Kind::State, "the guest's memory cannot have another head", why))?;
+        file.write_all_at(&bytes, 0).map_err(not_described)?;
+        Ok::<_, Error>(file.metadata().map_err(not_described)?.len())
+    };
+    let len = off_reactor(described).await?;
+    uses.hypervisor.wake(turn, container.machine.id.uuid(), &memory, log, pass(len), unwanted).await
+}
+
+/// Lets a guest run that [`launch`] holds, and has it ask for its addresses anew. Again is fine, also if it runs.
+///
+/// # Errors
+/// When libvirt does not do it.
+pub(in crate::container) async fn go_on(uses: &Uses, container: &Container) -> Result<()> {
+    let (id, memory) = (container.machine.id.uuid(), memory_of(&container.machine));
+    let nics = start::nics_with_carrier(uses, container)?;
+    // What runs writes to its disks, of which the memory knows nothing: it is restored no second time.
+    off_reactor(move || remove(&memory)).await.map_err(|cause| io_failed("the guest's memory not removed", cause))?;
+    uses.hypervisor.run_woken(id, nics.clone()).await?;
+    sleep(NO_CARRIER).await;
+    uses.hypervisor.give_carriers(id, nics).await
+}

@@ -1,0 +1,97 @@
+//! A container whose guest goes on from a checkpoint: what the service does for it beside what it does for any other.
+
+use std::collections::BTreeMap;
+use std::path::PathBuf;
+
+use proto::tap::{MacAddr, PodId};
+use vmspec::error::{Error, Kind, Result};
+use vmspec::plan::{DiskImage, Layer, Passed, RootDisk};
+use vmspec::{ContainerConfig, ContainerId, SandboxConfig};
+
+use super::checkpoint::{self, Wanted};
+use super::{Containers, Create, Drafted, Waking};
+use crate::disks::image_volumes;
+use crate::model::{Container, ContainerState, Sandbox};
+
+impl Containers {
+    /// Opens the checkpoint in a directory.
+    ///
+    /// # Errors
+    /// When there is none that can be read, or the directory does not answer.
+    pub async fn open_checkpoint(&self, path: &str) -> Result<Waking> {
+        checkpoint::open(&self.uses, path).await
+    }
+
+    /// Whether the guest of a checkpoint can go on as this container of a pod that is not there yet, whose annotations are these.
+    ///
+    /// # Errors
+    /// When it cannot; all that differs is told. That of [`Self::create`].
+    pub async fn can_restore(
+        &self,
+        waking: &Waking,
+        sandbox: &SandboxConfig,
+        wanted: &ContainerConfig,
+        annotations: &BTreeMap<String, String>,
+    ) -> Result<()> {
+        let drafted = self.draft(sandbox, wanted, annotations, Some(waking)).await?;
+        self.can_go_on(waking, sandbox, &drafted, None).await
+    }
+
+    /// Makes a container whose guest goes on from a checkpoint once it is started.
+    ///
+    /// # Errors
+    /// That of [`Self::create`]; when the guest cannot go on as this, or a file of the checkpoint is damaged.
+    pub async fn restore(&self, create: Create, waking: &Waking) -> Result<ContainerId> {
+        self.create_of(create, Some(waking)).await
+    }
+
+    /// The container that an earlier [`Self::restore`] has made in a sandbox of the same checkpoint, if it was not started since.
+    #[must_use]
+    pub fn restored(&self, sandbox: &PodId, wanted: &ContainerConfig, waking: &Waking) -> Option<ContainerId> {
+        let note = waking.note();
+        let is_it = |container: &Container| {
+            let Container { config, state, restore, .. } = container;
+            let is_named = config.name == wanted.name && config.attempt == wanted.attempt;
+            is_named && *state == ContainerState::Created && restore.as_ref() == Some(&note)
+        };
+        self.uses.store.containers_of(sandbox).iter().find(|container| is_it(container)).map(|container| container.id)
+    }
+
+    /// The same of a draft, with the NICs that the pod's network has given, if it has one.
+    pub(super) async fn can_go_on(
+        &self,
+        waking: &Waking,
+        sandbox: &SandboxConfig,
+        Drafted { image, annotations, found, draft, .. }: &Drafted,
+        macs: Option<&[MacAddr]>,
+    ) -> Result<()> {
+        let has_volumes = draft.has_lasting_root() || draft.volume_root().is_some() || !draft.of_volumes().is_empty();
+        let refused = [
+            (
+                has_volumes || !draft.disks().is_empty(),
+                "a disk of it is of a volume, which has gone on without the memory",
+            ),
+            (!found.held.is_empty(), "devices of the node are passed through to it"),
+        ];
+        if let Some((_, why)) = refused.into_iter().find(|(is_so, _)| *is_so) {
+            return Err(Error::new(Kind::State, format!("a pod cannot be made of a checkpoint: {why}")));
+        }
+        let images = image_volumes::find(&self.uses.images, draft.images(), &sandbox.runtime_handler)?;
+        let images = draft.images().iter().zip(images).map(|(wanted, image)| {
+            let file = Layer { path: image.path, format: image.format.to_string() };
+            wanted.disk(DiskImage { id: image.id.to_string(), file, below: Vec::new() })
+        });
+        // Its disks have no place yet.
+        let nowhere = RootDisk { overlay: PathBuf::new(), images: Vec::new(), persistent: None, volume: None };
+        let disks = [Vec::new(), images.collect(), Vec::new()];
+        let plan = draft.clone().finish(waking.container(), nowhere, disks, Passed::default());
+        let root = annotations.root_volume_size.unwrap_or(0).max(image.virtual_size);
+        let wanted = Wanted { plan: &plan, image_id: &image.id.to_string(), root, macs };
+        waking.fits(&self.uses, wanted).await
+    }
+}
+
+/// The addresses of a pod's NICs, in their order.
+pub(super) fn macs_of(sandbox: &Sandbox) -> Vec<MacAddr> {
+    sandbox.net.iter().flat_map(|net| &net.nics).map(|nic| nic.mac).collect()
+}

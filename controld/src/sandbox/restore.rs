@@ -1,0 +1,93 @@
+//! A pod that is made of a checkpoint: its sandbox, with a network that is asked for the addresses that the guest's NICs have, and its container.
+//!
+//! All that can be known before is judged before. What a crash leaves is what one amid RunPodSandbox or CreateContainer leaves, and the same
+//! call again goes on from there.
+
+use std::collections::BTreeMap;
+
+use common::Chain;
+use proto::tap::{MacAddr, PodId};
+use vmspec::error::{Error, Kind, Result};
+use vmspec::{ContainerConfig, ContainerId, SandboxConfig};
+
+use super::Sandboxes;
+use crate::container::{Create, Waking};
+
+/// What a pod is to be made of.
+#[derive(Debug)]
+pub struct Restore {
+    /// The directory of the checkpoint.
+    pub path: String,
+    pub sandbox: SandboxConfig,
+    pub container: ContainerConfig,
+}
+
+impl Sandboxes {
+    /// Makes a pod of a checkpoint, whose container is to be started. Repeating it for the same pod gives the same ids.
+    ///
+    /// # Errors
+    /// When the guest cannot go on as this pod: all that differs is told, and nothing is made. When the network gives other addresses, or a
+    /// step fails: then nothing is left, or the sandbox is on record as not ready.
+    pub async fn restore(&self, restore: Restore) -> Result<(PodId, ContainerId)> {
+        let Restore { path, sandbox, container } = restore;
+        let waking = self.containers.open_checkpoint(&path).await?;
+        let annotations = sandbox.annotations.clone();
+        let (namespace, name, uid, _attempt) = sandbox.key();
+        // Two calls for one pod, and two pods with the same addresses, are one after the other.
+        let _pod = self.mutex.lock(format!("restore/{namespace}/{name}/{uid}")).await;
+        if let Some(id) = self.there(&sandbox)?
+            && let Some(made) = self.containers.restored(&id, &container, &waking)
+        {
+            return Ok((id, made));
+        }
+        self.containers.can_restore(&waking, &sandbox, &container, &annotations).await?;
+        let (id, is_new) = {
+            let _addresses = self.mutex.lock("restore/addresses".to_owned()).await;
+            let there = self.there(&sandbox)?;
+            self.are_free(&waking.macs(), there.as_ref())?;
+            (self.run_with(sandbox, &waking.macs()).await?, there.is_none())
+        };
+        match self.make(&id, container, annotations, &waking).await {
+            Ok(made) => {
+                tracing::info!(pod = %id, container = %made, checkpoint = path, "pod made of a checkpoint");
+                Ok((id, made))
+            }
+            Err(error) => {
+                if is_new && let Err(left) = self.remove(&id).await {
+                    tracing::error!(pod = %id, error = %Chain(&left), "sandbox of a pod that was not made of its checkpoint not removed; stop it to try again");
+                }
+                Err(error)
+            }
+        }
+    }
+
+    async fn make(
+        &self,
+        id: &PodId,
+        config: ContainerConfig,
+        annotations: BTreeMap<String, String>,
+        waking: &Waking,
+    ) -> Result<ContainerId> {
+        if !self.uses.store.containers_of(id).is_empty() {
+            let what = format!("sandbox `{id}` has a container already; remove the pod first");
+            return Err(Error::new(Kind::Exists, what));
+        }
+        self.containers.restore(Create { sandbox: id.clone(), config, annotations }, waking).await
+    }
+
+    /// That no other pod of the node has these addresses: on one network the two would take each other's frames.
+    fn are_free(&self, macs: &[(String, MacAddr)], own: Option<&PodId>) -> Result<()> {
+        let all = self.uses.store.sandboxes();
+        let others = all.iter().filter(|other| Some(&other.id) != own);
+        let mut taken =
+            others.flat_map(|other| other.net.iter().flat_map(|net| &net.nics).map(move |nic| (other, nic)));
+        let Some((other, nic)) = taken.find(|(_, nic)| macs.iter().any(|(_, mac)| *mac == nic.mac)) else {
+            return Ok(());
+        };
+        let what = format!(
+            "the guest of the checkpoint has the MAC address {}, which pod `{}/{}` of this node has; stop and remove that pod first",
+            nic.mac, other.config.namespace, other.config.name
+        );
+        Err(Error::new(Kind::State, what))
+    }
+}
