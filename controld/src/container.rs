@@ -287,7 +287,7 @@ impl Containers {
                 pod_oom_kills: 0,
                 exit: None,
                 checkpoint: None,
-                restore: waking.map(Waking::note),
+                restore: waking.map(|waking| waking.note(&sandbox.config)),
                 pause: None,
             };
             Ok(self.uses.store.put_container(container).await?)

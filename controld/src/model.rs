@@ -130,6 +130,8 @@ pub struct CheckpointNote {
 pub struct RestoreNote {
     /// The directory that it came from, for people: all of it is in the pod's folder.
     pub dir: PathBuf,
+    /// Whether it was another pod's: the guest is another machine from now on.
+    pub is_clone: bool,
 }
 
 /// Where a container stands.

@@ -48,7 +48,7 @@ impl Containers {
     /// The container that an earlier [`Self::restore`] has made in a sandbox of the same checkpoint, if it was not started since.
     #[must_use]
     pub fn restored(&self, sandbox: &PodId, wanted: &ContainerConfig, waking: &Waking) -> Option<ContainerId> {
-        let note = waking.note();
+        let note = waking.note(&self.uses.store.sandbox(sandbox)?.config);
         let is_it = |container: &Container| {
             let Container { config, state, restore, .. } = container;
             let is_named = config.name == wanted.name && config.attempt == wanted.attempt;

@@ -3,7 +3,8 @@
 //! There are two. Our own (`virtlet-agent`, [`link`]) does all that `exec` is: streams, terminals, signals. QEMU's ([`qga`]), which many
 //! images have, runs a command and gives its output at the end. Each has a socket of its own for each machine; libvirt opens
 //! neither, so a guest that hangs holds up no call to libvirt. All that comes from a guest may be hostile: it is bounded in
-//! size, and each wait has a deadline. QEMU's is asked, too, what it knows of its guest ([`facts`]), and to [`freeze`] file systems.
+//! size, and each wait has a deadline. QEMU's is asked, too, what it knows of its guest ([`facts`]), and to [`freeze`] file systems. A guest
+//! that goes on from a checkpoint is told of that ([`woken`]).
 
 mod events;
 mod facts;
@@ -16,6 +17,7 @@ mod qga;
 mod setup;
 mod shared;
 mod told;
+mod woken;
 
 use std::collections::HashMap;
 use std::future;

@@ -19,7 +19,7 @@ pub use self::pods::{
     Delete, Describe, Events, InspectPods, Kill, Pause, Pods, Reset, Rm, Scope, Start, Stats, Stop, Top, Wait, Within,
 };
 pub use self::ps::{Ps, Shape};
-pub use self::run::Run;
+pub use self::run::{Restore, Run};
 pub use self::vm::{Cluster, Firmware, Manifests, Notation, RuntimeClass, VmCommand, VmConvert, VmLint, VmRender};
 pub use self::vms::{
     Told, VmAct, VmConsole, VmFreeze, VmGet, VmLogin, VmName, VmNames, VmPortForward, VmScp, VmScreenshot, VmSsh,
@@ -220,9 +220,15 @@ pub enum Command {
     Resume(Pause),
     /// Write a machine to a directory while it runs on: its memory, and the disks that are the pod's own; prints the directory
     ///
-    /// The guest stands still for a part of that. What the memory has in it, keys included, is in the directory then. This release
-    /// writes checkpoints, and wakes none. docs/checkpoint.md says what is in it, and which machines cannot have one.
+    /// The guest stands still for a part of that. What the memory has in it, keys included, is in the directory then.
+    /// docs/checkpoint.md says what is in it, and which machines cannot have one.
     Checkpoint(Checkpoint),
+    /// Make a pod of a checkpoint, whose guest goes on from there; prints its name and IP
+    ///
+    /// The pod is said as for `run`, and has to be of the image, size and disks that it was of. Its network is another one: the guest keeps
+    /// the MAC addresses of its NICs, which no other pod of the node may have, and asks for its addresses anew. docs/checkpoint.md says
+    /// what a copy of a guest has in common with the first.
+    Restore(Restore),
     /// Remove pods, with their disks and logs; prints what was removed
     ///
     /// A pod whose machine runs, or is paused, is removed with -f only.

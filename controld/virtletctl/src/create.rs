@@ -1,6 +1,7 @@
-//! `run`: an image to a running pod. A step that fails undoes those before it.
+//! `run`: an image to a running pod, and `restore`: a checkpoint of one. A step that fails undoes those before it.
 
 use std::io::Write;
+use std::path::{self, Path};
 
 use proto::cri::*;
 use uuid::Uuid;
@@ -35,10 +36,10 @@ struct Made {
     logs: Option<LogDir>,
 }
 
-/// Makes a pod of an image and prints its name and IP. With `--rm` the pod is gone when this ends.
+/// Makes a pod of an image, or of a checkpoint of one, and prints its name and IP. With `--rm` the pod is gone when this ends.
 pub(super) async fn run(
     client: &Client,
-    wanted: cli::Run,
+    (wanted, checkpoint): (cli::Run, Option<&Path>),
     out: &mut (dyn Write + Send),
     interrupt: &Interrupt,
 ) -> Result<(), CtlError> {
@@ -51,7 +52,8 @@ pub(super) async fn run(
         return Err(CtlError::PodExists { name, namespace });
     }
     let mut made = Made::default();
-    let done = match make(client, plan, &mut made, interrupt).await {
+    let checkpoint = checkpoint.map(absolute).transpose()?;
+    let done = match make(client, (plan, checkpoint), &mut made, interrupt).await {
         Ok(started) => {
             let ip = if started.ip.is_empty() { "-".into() } else { shown(&started.ip) };
             let done = match writeln!(out, "{name} {ip}").and_then(|()| out.flush()) {
@@ -75,7 +77,19 @@ pub(super) async fn run(
     }
 }
 
-async fn make(client: &Client, plan: Plan, made: &mut Made, interrupt: &Interrupt) -> Result<Started, CtlError> {
+/// A directory as controld, which runs elsewhere, takes it.
+fn absolute(dir: &Path) -> Result<String, CtlError> {
+    let failed = |cause| CtlError::File { action: "find", path: dir.to_owned(), cause };
+    let absolute = path::absolute(dir).map_err(failed)?;
+    absolute.into_os_string().into_string().map_err(|_bytes| CtlError::NotUtf8(dir.to_owned()))
+}
+
+async fn make(
+    client: &Client,
+    (plan, checkpoint): (Plan, Option<String>),
+    made: &mut Made,
+    interrupt: &Interrupt,
+) -> Result<Started, CtlError> {
     let Plan { image, pod, container, logs, handler } = plan;
     image.bring(client, &handler, interrupt).await.map_err(CtlError::of_images)?;
     let name = container.metadata.clone().unwrap_or_default().name;
@@ -84,11 +98,21 @@ async fn make(client: &Client, plan: Plan, made: &mut Made, interrupt: &Interrup
     // controld ends what it has begun, so we hear it out before we undo it.
     interrupt.check()?;
     made.uid = pod.metadata.as_ref().map(|metadata| metadata.uid.clone());
-    let networked = client.run_sandbox(pod.clone(), &handler);
-    let sandbox = wait::told("waiting for the pod's network: the CNI plugins are at work", networked).await?;
+    let (sandbox, id) = match checkpoint {
+        Some(dir) => {
+            let restored = client.restore(&dir, (pod, &handler), container);
+            wait::told("waiting for the checkpoint's files to be copied", restored).await?
+        }
+        None => {
+            let networked = client.run_sandbox(pod.clone(), &handler);
+            let sandbox = wait::told("waiting for the pod's network: the CNI plugins are at work", networked).await?;
+            made.sandbox = Some(sandbox.clone());
+            interrupt.check()?;
+            let id = client.create_container(&sandbox, container, Some(pod)).await?;
+            (sandbox, id)
+        }
+    };
     made.sandbox = Some(sandbox.clone());
-    interrupt.check()?;
-    let id = client.create_container(&sandbox, container, Some(pod)).await?;
     interrupt.check()?;
     wait::told("waiting for the machine to start", client.start_container(&id)).await?;
     interrupt.check()?;

@@ -137,7 +137,12 @@ pub async fn run(cli: Cli, out: &mut (dyn Write + Send), interrupt: Interrupt) -
     // otherwise before it is boxed.
     let done: Work<'_> = match cli.command {
         Command::Run(wanted) => {
-            boxed(move || async move { create::run(client, wanted, out, interrupt).await.map_err(one) })
+            boxed(move || async move { create::run(client, (wanted, None), out, interrupt).await.map_err(one) })
+        }
+        Command::Restore(cli::Restore { checkpoint, run }) => {
+            boxed(
+                move || async move { create::run(client, (run, Some(&checkpoint)), out, interrupt).await.map_err(one) },
+            )
         }
         Command::Ps(wanted) => boxed(move || async move { ps::run(client, &wanted, out).await }),
         Command::Get(mut wanted) => {

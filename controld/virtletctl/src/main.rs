@@ -102,7 +102,7 @@ async fn run(cli: Cli) -> Result<(), Vec<CtlError>> {
 fn listens(command: &Command) -> bool {
     use ImageCommand::{Import, Prune, Pull, Save};
     let of_images = matches!(command, Command::Image { command: Pull(_) | Import(_) | Save(_) | Prune(_) });
-    let has_to_undo = of_images || matches!(command, Command::Run(_) | Command::Pull(_));
+    let has_to_undo = of_images || matches!(command, Command::Run(_) | Command::Restore(_) | Command::Pull(_));
     let of_cluster = match command {
         Command::Vm { command: VmCommand::InCluster(verb) } => matches!(verb, VmVerb::PortForward(_) | VmVerb::Vnc(_)),
         _ => false,

@@ -19,12 +19,15 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
-use common::off_reactor;
+use common::dns::host_name;
+use common::{Chain, off_reactor};
 use proto::tap::{MacAddr, QemuUser};
 use rustix::fs::{CWD, Mode, OFlags, openat};
 use tokio::time::sleep;
 use tokio_util::sync::CancellationToken;
+use tracing::Instrument as _;
 use uuid::Uuid;
+use vmspec::SandboxConfig;
 use vmspec::error::{Error, Kind, Result};
 use vmspec::plan::{Applied, Disk, MachinePlan, MachineType};
 
@@ -87,9 +90,11 @@ pub(in crate::container) struct Wanted<'a> {
 }
 
 impl Waking {
-    /// Where it is.
-    pub(in crate::container) fn note(&self) -> RestoreNote {
-        RestoreNote { dir: self.dir.clone() }
+    /// What a container of this pod has on record.
+    pub(in crate::container) fn note(&self, sandbox: &SandboxConfig) -> RestoreNote {
+        let Manifest { namespace, pod, .. } = &self.manifest;
+        let is_clone = (namespace, pod) != (&sandbox.namespace, &sandbox.name);
+        RestoreNote { dir: self.dir.clone(), is_clone }
     }
 
     /// The NICs that the guest has, by their links, with the addresses that it knows them by.
@@ -306,12 +311,36 @@ pub(in crate::container) async fn launch(
 ///
 /// # Errors
 /// When libvirt does not do it.
-pub(in crate::container) async fn go_on(uses: &Uses, container: &Container) -> Result<()> {
+pub(in crate::container) async fn go_on(uses: &Arc<Uses>, container: &Container) -> Result<()> {
     let (id, memory) = (container.machine.id.uuid(), memory_of(&container.machine));
     let nics = start::nics_with_carrier(uses, container)?;
     // What runs writes to its disks, of which the memory knows nothing: it is restored no second time.
     off_reactor(move || remove(&memory)).await.map_err(|cause| io_failed("the guest's memory not removed", cause))?;
     uses.hypervisor.run_woken(id, nics.clone()).await?;
     sleep(NO_CARRIER).await;
-    uses.hypervisor.give_carriers(id, nics).await
+    uses.hypervisor.give_carriers(id, nics).await?;
+    tell(uses.clone(), container);
+    Ok(())
+}
+
+/// Has the guest told what it cannot see, beside all else: many have no agent.
+fn tell(uses: Arc<Uses>, container: &Container) {
+    let sandbox = uses.store.sandbox(&container.sandbox);
+    let is_clone = container.restore.as_ref().is_some_and(|note| note.is_clone);
+    let name = sandbox.filter(|_| is_clone).map(|sandbox| {
+        let config = &sandbox.config;
+        host_name(&config.hostname, &config.name).to_owned()
+    });
+    let id = container.machine.id;
+    let tell = async move {
+        match uses.agents.woken(id, name.as_deref()).await {
+            Ok(()) => tracing::info!(is_clone, "the guest has gone on from a checkpoint, and its agent has told it so"),
+            Err(error) => tracing::warn!(
+                is_clone,
+                error = %Chain(&error),
+                "the guest has gone on from a checkpoint, and nobody has set its clock, or its host name, machine id and keys if it is a clone"
+            ),
+        }
+    };
+    tokio::spawn(tell.in_current_span());
 }

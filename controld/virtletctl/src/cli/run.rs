@@ -1,4 +1,4 @@
-//! `run`.
+//! `run` and `restore`.
 
 use std::path::PathBuf;
 use std::time::Duration;
@@ -78,6 +78,17 @@ pub struct Run {
     /// Where the directory of the pod's logs is made
     #[arg(long, value_name = "DIR", default_value = "/var/log/virtlet/pods")]
     pub log_dir: PathBuf,
+}
+
+/// Of `restore`.
+#[derive(Debug, Args)]
+pub struct Restore {
+    /// The directory of a checkpoint; nobody but root may write to it, or to what is above it
+    #[arg(value_name = "DIR")]
+    pub checkpoint: PathBuf,
+    /// The pod, which is of the same image and size.
+    #[command(flatten)]
+    pub run: Run,
 }
 
 impl Run {

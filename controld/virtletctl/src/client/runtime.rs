@@ -4,8 +4,9 @@ use std::collections::BTreeSet;
 use std::time::Duration;
 
 use proto::cri::{
-    CgroupDriver, CheckpointPodRequest, ContainerFilter, ContainerState, ContainerStateValue,
-    ListContainerStatsRequest, ListContainersRequest, RuntimeConfigRequest, StatusRequest,
+    CgroupDriver, CheckpointPodRequest, ContainerConfig, ContainerFilter, ContainerState, ContainerStateValue,
+    ListContainerStatsRequest, ListContainersRequest, PodSandboxConfig, RestorePodRequest, RuntimeConfigRequest,
+    StatusRequest,
 };
 use tonic::Code;
 
@@ -37,6 +38,27 @@ impl Client {
         let (pod_sandbox_id, output_path) = (sandbox.to_owned(), dir.to_owned());
         let request = CheckpointPodRequest { pod_sandbox_id, output_path, ..Default::default() };
         call("write the checkpoint", CHECKPOINT_DEADLINE, runtime.checkpoint_pod(request)).await.map(drop)
+    }
+
+    /// Makes a pod of a checkpoint, under a runtime handler: ids of its sandbox, and of its container, which is to be started.
+    pub(crate) async fn restore(
+        &self,
+        dir: &str,
+        (config, handler): (PodSandboxConfig, &str),
+        container: ContainerConfig,
+    ) -> Result<(String, String), CtlError> {
+        let mut runtime = self.runtime.clone();
+        let request = RestorePodRequest {
+            checkpoint_path: dir.to_owned(),
+            config: Some(config),
+            runtime_handler: handler.to_owned(),
+            container_configs: vec![container],
+            ..Default::default()
+        };
+        let what = "make the pod of the checkpoint";
+        let answer = call(what, CHECKPOINT_DEADLINE, runtime.restore_pod(request)).await?;
+        let container = answer.restored_containers.into_iter().next().map(|restored| restored.container_id);
+        Ok((answer.pod_sandbox_id, container.unwrap_or_default()))
     }
 
     /// All that is asked.

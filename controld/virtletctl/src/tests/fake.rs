@@ -386,6 +386,26 @@ impl RuntimeService for Handle {
         self.called("CheckpointPod", &format!("{pod_sandbox_id} {output_path}"), |_| CheckpointPodResponse {})
     }
 
+    async fn restore_pod(&self, request: Request<RestorePodRequest>) -> Answer<RestorePodResponse> {
+        let RestorePodRequest { checkpoint_path, config, runtime_handler, container_configs, .. } =
+            request.into_inner();
+        let request = RunPodSandboxRequest { config, runtime_handler };
+        let pod_sandbox_id = self.run_pod_sandbox(Request::new(request)).await?.into_inner().pod_sandbox_id;
+        let mut restored_containers = Vec::new();
+        for config in container_configs {
+            let name = config.metadata.clone().unwrap_or_default().name;
+            let request = CreateContainerRequest {
+                pod_sandbox_id: pod_sandbox_id.clone(),
+                config: Some(config),
+                sandbox_config: None,
+            };
+            let container_id = self.create_container(Request::new(request)).await?.into_inner().container_id;
+            restored_containers.push(RestoredContainer { name, container_id });
+        }
+        let made = RestorePodResponse { pod_sandbox_id, restored_containers };
+        self.called("RestorePod", &checkpoint_path, |_| made)
+    }
+
     /// Nobody waits for its answer to the end.
     async fn port_forward(&self, _: Request<PortForwardRequest>) -> Answer<PortForwardResponse> {
         self.called("PortForward", "", |_| ())?;

@@ -113,6 +113,18 @@ async fn machines_are_paused_and_resumed() {
 }
 
 #[tokio::test]
+async fn a_pod_of_a_checkpoint_is_made_as_one_of_an_image_and_undone_as_that() {
+    let (dir, fake, socket) = two(Fake::default()).await;
+    let at = dir.path().join("checkpoint").display().to_string();
+    let logs = dir.path().join("logs").display().to_string();
+    let words = ["restore", &at, "tiny", "--name", "copy", "--log-dir", &logs];
+    assert!(ok(&socket, &words).await.starts_with("copy "));
+    let calls = fake.calls();
+    assert!(calls.contains(&format!("RestorePod {at}")), "{calls:?}");
+    assert!(calls.iter().any(|call| call.starts_with("StartContainer")), "{calls:?}");
+}
+
+#[tokio::test]
 async fn a_machine_is_written_to_a_directory_that_is_made() {
     let (dir, fake, socket) = two(Fake::default()).await;
     let at = dir.path().join("checkpoint");

@@ -1,0 +1,80 @@
+//! What a guest that goes on from a checkpoint is told by an agent in it, if there is one: the time, and where it goes on as another pod, that it is
+//! another machine. Its kernel learns by the id of its machine's generation that it was copied, its NICs by their carriers; nobody else does.
+
+use std::time::Duration;
+
+use common::now_nanos;
+use proto::agent::Start;
+use vmspec::MachineId;
+use vmspec::error::{Error, Kind, Result};
+
+use super::{Agents, Command};
+
+/// How long an agent may take to answer that has just gone on.
+const PATIENCE: Duration = Duration::from_secs(20);
+/// How long it may work: keys of SSH are made.
+const LIMIT: Duration = Duration::from_secs(60);
+/// Longest host name (hostname(7)).
+const MAX_NAME: usize = 64;
+
+/// `$1` is the time, in seconds since the epoch; `$2` the host name of another pod, or empty for the same. What a guest lacks it does without.
+const SCRIPT: &str = r#"
+date -u -s "@$1" >/dev/null 2>&1
+[ -r /dev/hwrng ] && dd if=/dev/hwrng of=/dev/urandom bs=64 count=1 2>/dev/null
+[ -n "$2" ] || exit 0
+echo "$2" >/etc/hostname 2>/dev/null
+hostname "$2" 2>/dev/null || echo "$2" >/proc/sys/kernel/hostname
+if [ -e /etc/machine-id ] && read -r id </proc/sys/kernel/random/uuid; then
+	echo "$id" | tr -d - >/etc/machine-id
+	[ ! -f /var/lib/dbus/machine-id ] || [ -L /var/lib/dbus/machine-id ] || cp /etc/machine-id /var/lib/dbus/machine-id
+fi
+for key in /etc/ssh/ssh_host_*_key; do
+	[ -e "$key" ] || break
+	rm -f /etc/ssh/ssh_host_*_key /etc/ssh/ssh_host_*_key.pub
+	ssh-keygen -A >/dev/null 2>&1
+	systemctl try-restart ssh.service sshd.service >/dev/null 2>&1
+	break
+done
+exit 0"#;
+
+impl Agents {
+    /// Tells a guest, that goes on as a pod with another host name if one is given, what it cannot see.
+    ///
+    /// # Errors
+    /// When no agent answers in the guest, or it does not come to an end.
+    pub async fn woken(&self, id: MachineId, name: Option<&str>) -> Result<()> {
+        let name = name.unwrap_or_default();
+        if name.len() > MAX_NAME || name.chars().any(|c| !(c.is_ascii_alphanumeric() || matches!(c, '-' | '.'))) {
+            return Err(Error::new(Kind::Invalid, "the pod's host name is none of a guest"));
+        }
+        let now = (now_nanos() / 1_000_000_000).to_string();
+        let argv = ["/bin/sh", "-c", SCRIPT, "sh", &now, name].map(str::to_owned).into();
+        let start = Start { argv, ..Start::default() };
+        let command = Command { machine: id, start, patience: PATIENCE, has_agent: false };
+        self.run(command, Some(LIMIT)).await.map(drop)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::process::Command as Process;
+
+    use super::*;
+
+    #[test]
+    fn the_script_is_one_of_any_shell_and_leaves_the_same_pod_alone() {
+        let dash = Process::new("sh").args(["-n", "-c", SCRIPT]).status().expect("run");
+        assert!(dash.success());
+        let (before, after) = SCRIPT.split_once(r#"[ -n "$2" ] || exit 0"#).expect("the same pod ends there");
+        assert!(!before.contains("machine-id") && after.contains("machine-id") && after.contains("ssh_host"));
+    }
+
+    #[tokio::test]
+    async fn a_name_that_is_none_is_not_said() {
+        let agents = Agents::new("/nowhere".into());
+        for name in ["a b", "a'b", "$(x)", &"a".repeat(65)] {
+            let refused = agents.woken(MachineId::random(), Some(name)).await.expect_err(name);
+            assert_eq!(refused.kind(), Kind::Invalid);
+        }
+    }
+}
