@@ -46,6 +46,11 @@ pub fn of_record(container: &Container, handler: &Handler, net: Option<&PodNet>)
         };
         Setting { name: "checkpoint", value: note.dir.display().to_string(), from: from.to_owned() }
     }));
+    settings.extend(container.restore.as_ref().map(|note| {
+        let whose = if note.is_clone { "another pod's" } else { "this pod's" };
+        let from = format!("the guest goes on from this checkpoint, which was {whose}, when it is started");
+        Setting { name: "restored from", value: note.dir.display().to_string(), from }
+    }));
     Some(settings)
 }
 
@@ -55,7 +60,7 @@ mod tests {
 
     use super::*;
     use crate::container::tests::container;
-    use crate::model::CheckpointNote;
+    use crate::model::{CheckpointNote, RestoreNote};
 
     #[test]
     fn a_checkpoint_that_is_made_is_told() {
@@ -68,6 +73,15 @@ mod tests {
         assert!(told(false).0 == "/c" && told(false).1.contains("stand still") && told(true).1.contains("hashed"));
         let settings = of_record(&container("vm", 1), &Handler::default(), None).expect("understood");
         assert!(settings.iter().all(|it| it.name != "checkpoint"));
+    }
+
+    #[test]
+    fn a_checkpoint_that_a_guest_is_to_go_on_from_is_told() {
+        let note = RestoreNote { dir: "/c".into(), is_clone: true };
+        let container = Container { restore: Some(note), ..container("vm", 1) };
+        let settings = of_record(&container, &Handler::default(), None).expect("understood");
+        let told = settings.into_iter().find(|it| it.name == "restored from").expect("told");
+        assert!(told.value == "/c" && told.from.contains("another pod's"), "{}", told.from);
     }
 
     #[test]

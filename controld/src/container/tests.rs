@@ -5,6 +5,7 @@ pub(super) mod fake;
 mod kubelet;
 mod model;
 mod pause;
+mod restore;
 mod update;
 
 use std::time::Duration;

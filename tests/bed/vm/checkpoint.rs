@@ -1,4 +1,4 @@
-//! A pod whose machine is written to a directory while it runs.
+//! A pod whose machine is written to a directory while it runs, and one that is made of that.
 
 use std::fs;
 use std::os::unix::fs::{MetadataExt as _, PermissionsExt as _};
@@ -6,9 +6,13 @@ use std::path::Path;
 use std::time::Duration;
 
 use anyhow::{Context as _, Result, anyhow, ensure};
-use proto::cri::{CheckpointPodRequest, ContainerConfig, RestorePodRequest};
-use serde_json::Value;
+use proto::cri::{
+    CheckpointPodRequest, ContainerConfig, ContainerState, LinuxContainerConfig, LinuxContainerResources,
+    ListPodSandboxRequest, PodSandboxConfig, RestorePodRequest,
+};
+use serde_json::{Value, json};
 use tests::case::{Bed, Case};
+use tests::cni::{self, Network};
 use tests::command::{Ended, TOOL_DEADLINE, command, finish, sh};
 use tests::counting::{SCRIPT, complete, counts};
 use tests::cri;
@@ -24,15 +28,22 @@ const GRACE: Duration = Duration::from_secs(30);
 const PARTIAL: &str = "checkpoint.partial";
 const WHOLE: &str = "checkpoint";
 const FILES: &[&str] = &["disk-0.raw", "manifest.json", "memory", "root.qcow2"];
+/// Asks for its addresses anew each time that the NIC's carrier was away, as other guests' network services do, and counts then.
+const ASKS: &str = "#!/bin/sh\n\
+    c=/sys/class/net/eth0; read -r n <$c/carrier_down_count\n\
+    (while :; do read -r m <$c/carrier_down_count; [ $m = $n ] || { n=$m; until read -r u <$c/carrier && [ $u = 1 ]; do usleep 20000; done; \
+    nic down eth0; ip addr flush dev eth0; nic up eth0; }; usleep 50000; done) >/dev/null 2>&1 &\n";
 /// Writes to the disk of 16 MiB, and counts then.
 const WRITES: &str = "#!/bin/sh\n\
     for disk in /sys/block/vd*; do [ $(cat $disk/size) = 32768 ] && echo kept | dd of=/dev/${disk##*/} conv=fsync; done\n";
 
 pub(super) const CASES: &[Case] =
-    &[Case { name: "vm::a_pod_is_checkpointed_and_runs_on", deadline: Duration::from_secs(480), run: checkpointed }];
+    &[Case { name: "vm::a_pod_is_checkpointed_and_runs_on", deadline: Duration::from_secs(600), run: checkpointed }];
 
 fn checkpointed(bed: &Bed) -> Result<()> {
-    let mut node = Node::start(bed)?;
+    let mut network = Network { masquerade: true, ..Network::BRIDGE }.conflist();
+    network["plugins"][0]["capabilities"] = json!({"mac": true});
+    let mut node = Node::on(bed, &network, &cni::debian_plugins(), "")?;
     let vm = boot(bed, &node)?;
     let qemu = only_qemu()?;
     refused(bed, &node, &vm)?;
@@ -47,10 +58,7 @@ fn checkpointed(bed: &Bed) -> Result<()> {
     ensure!(memory.contains(&vm.domain()?), "not of this machine:\n{memory}");
     sh(&format!("qemu-img check -q {path}/{WHOLE}/root.qcow2"))?;
     goes_on(&vm)?;
-    let restore =
-        RestorePodRequest { checkpoint_path: path.into(), config: Some(vm.pod.clone()), ..Default::default() };
-    let refused = node.cri.call(|mut client| async move { client.restore_pod(restore).await });
-    ensure!(refused.as_ref().is_err_and(|status| status.code() == Code::Unimplemented), "{refused:?}");
+    let last = counts(&vm.log_text()?).len();
 
     twice(bed, &node, &vm)?;
     for is_killed in [false, true] {
@@ -59,20 +67,85 @@ fn checkpointed(bed: &Bed) -> Result<()> {
     }
     ensure!(only_qemu()? == qemu, "another QEMU");
     complete(&vm.log_text()?)?;
-    node.remove_vm(&vm, GRACE)
+    woken(bed, &mut node, &vm, (&dir, last))
+}
+
+/// A pod of another name goes on from the checkpoint of one that was removed: its guest counts on, and answers at its new address. By then
+/// the guest of the first had counted to `last`.
+fn woken(bed: &Bed, node: &mut Node, vm: &Vm, (dir, last): (&Path, usize)) -> Result<()> {
+    let (mut pod, container) = said(bed, node, "woken")?;
+    pod.annotations.extend(container.annotations.clone());
+    let whole = RestorePodRequest {
+        checkpoint_path: dir.display().to_string(),
+        config: Some(pod.clone()),
+        container_configs: vec![container.clone()],
+        ..Default::default()
+    };
+    let restore =
+        |request: RestorePodRequest| node.cri.call(|mut client| async move { client.restore_pod(request).await });
+    let refused = |request, why: &str| {
+        let status = restore(request).err().with_context(|| format!("not refused: {why}"))?;
+        ensure!(status.code() == Code::FailedPrecondition && status.message().contains(why), "{why}: {status}");
+        anyhow::Ok(())
+    };
+    refused(whole.clone(), "stop and remove that pod first")?;
+    node.remove_vm(vm, GRACE)?;
+    let resources = LinuxContainerResources { memory_limit_in_bytes: 1 << 30, ..Default::default() };
+    let larger = LinuxContainerConfig { resources: Some(resources), ..Default::default() };
+    let larger = ContainerConfig { linux: Some(larger), ..container.clone() };
+    refused(RestorePodRequest { container_configs: vec![larger], ..whole.clone() }, "memory in bytes was")?;
+    let list = ListPodSandboxRequest::default();
+    let left = node.cri.call(|mut client| async move { client.list_pod_sandbox(list).await })?;
+    ensure!(left.items.is_empty(), "a pod that was refused is there: {left:?}");
+
+    let made = restore(whole.clone())?;
+    ensure!(restore(whole)? == made, "another answer to the same call");
+    let [restored] = &*made.restored_containers else { return Err(anyhow!("{made:?}")) };
+    ensure!(node.cri.state(&restored.container_id)? == ContainerState::ContainerCreated, "not created");
+    node.cri.start(&restored.container_id).context("StartContainer")?;
+    let network = node.cri.sandbox(&made.pod_sandbox_id)?.network.context("a sandbox without a network")?;
+    let copy = Vm {
+        machine: node.cri.machine(&restored.container_id)?,
+        log: Path::new(&pod.log_directory).join(&container.log_path),
+        sandbox: made.pod_sandbox_id.clone(),
+        container: restored.container_id.clone(),
+        ip: network.ip.parse()?,
+        pod,
+    };
+    wait_for("an answer at the new address", BOOT_DEADLINE, || Ok(copy.info().ok()))?;
+    goes_on(&copy)?;
+    let log = copy.log_text()?;
+    let counted = counts(&log);
+    let first = *counted.first().context("no count")?;
+    ensure!((2..=last).contains(&first), "it begins with {first}, and the first had come to {last}");
+    ensure!(counted.iter().zip(first..).all(|(count, nth)| *count == nth), "a count is lost:\n{log}");
+    let left = sh("find /var/lib/virtlet/volumes -name '*.memory'")?;
+    ensure!(left.is_empty(), "the memory stays: {left}");
+    // It runs on as any other.
+    node.controld.kill9()?;
+    node.controld.start_again()?;
+    node.wait_ready()?;
+    goes_on(&copy)?;
+    node.remove_vm(&copy, GRACE)
 }
 
 /// With a disk in an emptyDir.
 fn boot(bed: &Bed, node: &Node) -> Result<Vm> {
-    let image = node.pull(bed, "tiny.qcow2")?;
-    let pod = node.pod("kept")?;
-    let (_, disk) = emptydir(&pod, "scratch")?;
-    let mut annotations = user_data(&SCRIPT.replacen("#!/bin/sh\n", WRITES, 1));
-    annotations.insert(emptydirs::ANNOTATION.into(), "scratch=16Mi,fs=none".into());
-    let vm = node.start_pod(pod, &ContainerConfig { mounts: vec![disk], ..cri::container(&image, annotations) })?;
+    let (pod, container) = said(bed, node, "kept")?;
+    let vm = node.start_pod(pod, &container)?;
     vm.wait_up()?;
     vm.wait_log("count 1.", BOOT_DEADLINE)?;
     Ok(vm)
+}
+
+fn said(bed: &Bed, node: &Node, name: &str) -> Result<(PodSandboxConfig, ContainerConfig)> {
+    let image = node.pull(bed, "tiny.qcow2")?;
+    let pod = node.pod(name)?;
+    let (_, disk) = emptydir(&pod, "scratch")?;
+    let script = SCRIPT.replacen("#!/bin/sh\n", WRITES, 1).replacen("#!/bin/sh\n", ASKS, 1);
+    let mut annotations = user_data(&script);
+    annotations.insert(emptydirs::ANNOTATION.into(), "scratch=16Mi,fs=none".into());
+    Ok((pod, ContainerConfig { mounts: vec![disk], ..cri::container(&image, annotations) }))
 }
 
 /// Of two at one directory there is one, and it is whole.

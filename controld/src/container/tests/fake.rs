@@ -22,7 +22,7 @@ use crate::container::host::Host;
 use crate::container::machine::Room;
 use crate::guest::console::end::CommandEnd;
 use crate::hypervisor::{DomainPhase, DomainState, Ending, HvEvent};
-use crate::model::{CheckpointNote, Container, ContainerState, ExitReason};
+use crate::model::{CheckpointNote, Container, ContainerState, ExitReason, RestoreNote};
 use crate::store::boot::Boot;
 use crate::store::created;
 use crate::trace;
@@ -812,6 +812,11 @@ impl Node {
     /// The checkpoint that is on record, on disk.
     pub(super) fn checkpoint_noted(&self, id: ContainerId) -> Option<CheckpointNote> {
         self.host.world().disk.get(&id).and_then(|container| container.checkpoint.clone())
+    }
+
+    /// The checkpoint that its guest is to go on from, on disk.
+    pub(super) fn goes_on_from(&self, id: ContainerId) -> Option<RestoreNote> {
+        self.host.world().disk.get(&id).and_then(|container| container.restore.clone())
     }
 
     /// How many directories have a checkpoint that is not whole.
