@@ -78,14 +78,14 @@ impl Sandboxes {
     /// That no other pod of the node has these addresses: on one network the two would take each other's frames.
     fn are_free(&self, macs: &[(String, MacAddr)], own: Option<&PodId>) -> Result<()> {
         let all = self.uses.store.sandboxes();
-        let others = all.iter().filter(|other| Some(&other.id) != own);
+        let others = all.iter().filter(|other| Some(&other.id) != own && self.is_up(other));
         let mut taken =
             others.flat_map(|other| other.net.iter().flat_map(|net| &net.nics).map(move |nic| (other, nic)));
         let Some((other, nic)) = taken.find(|(_, nic)| macs.iter().any(|(_, mac)| *mac == nic.mac)) else {
             return Ok(());
         };
         let what = format!(
-            "the guest of the checkpoint has the MAC address {}, which pod `{}/{}` of this node has; stop and remove that pod first",
+            "the guest of the checkpoint has the MAC address {}, which pod `{}/{}` of this node has; stop that pod first",
             nic.mac, other.config.namespace, other.config.name
         );
         Err(Error::new(Kind::State, what))

@@ -88,7 +88,7 @@ fn woken(bed: &Bed, node: &mut Node, vm: &Vm, (dir, last): (&Path, usize)) -> Re
         ensure!(status.code() == Code::FailedPrecondition && status.message().contains(why), "{why}: {status}");
         anyhow::Ok(())
     };
-    refused(whole.clone(), "stop and remove that pod first")?;
+    refused(whole.clone(), "stop that pod first")?;
     node.remove_vm(vm, GRACE)?;
     let resources = LinuxContainerResources { memory_limit_in_bytes: 1 << 30, ..Default::default() };
     let larger = LinuxContainerConfig { resources: Some(resources), ..Default::default() };

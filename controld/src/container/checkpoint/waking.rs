@@ -14,6 +14,7 @@
 //! What fails before the guest runs is undone as that of any other container and its start.
 
 use std::fs::{self, File};
+use std::io;
 use std::os::unix::fs::{FileExt as _, PermissionsExt as _, fchown};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -47,6 +48,8 @@ use crate::model::{Container, RestoreNote};
 /// How long a guest that was woken has no carriers: its kernel sees that at once, and whoever asks for its addresses a moment later.
 /// Nothing tells that they have.
 const NO_CARRIER: Duration = Duration::from_millis(300);
+/// How names of files with memories end.
+const MEMORIES: &str = ".memory";
 /// Most bytes of what UEFI remembers; QEMU's chip has less than 8 MiB.
 const MOST_UEFI: u64 = 8 << 20;
 /// Most bytes of a layer of a disk with so many: what is in it, and its tables.
@@ -218,7 +221,7 @@ impl Waking {
         self.work(&Of::Uefi, make).await
     }
 
-    /// Makes the file of the guest's memory, which is root's, in the place of one that is there.
+    /// Makes the file of the guest's memory, which is root's, in the place of those that earlier tries have left.
     ///
     /// # Errors
     /// When it cannot be made.
@@ -226,7 +229,7 @@ impl Waking {
         let (files, unwanted, at) = (self.files.clone(), self.unwanted.clone(), memory_of(plan));
         let not_made = |cause| failed("the file of the guest's memory not made", cause);
         let make = move || {
-            remove(&at).map_err(not_made)?;
+            remove_memories(&at).map_err(not_made)?;
             let made = new_file(&at).map_err(not_made)?;
             files.files()?.copy(&Of::Memory, &made, &unwanted)?;
             finish(&made, None).map_err(not_made)
@@ -258,17 +261,29 @@ fn room(plan: &MachinePlan, root: u64, of: &Of) -> Room {
 
 /// Where the memory of a machine is that is to go on from it.
 pub(in crate::container) fn memory_of(plan: &MachinePlan) -> PathBuf {
-    plan.root.overlay.with_file_name(format!("{}.memory", plan.id))
+    plan.root.overlay.with_file_name(format!("{}{MEMORIES}", plan.id))
 }
 
-fn new_file(at: &Path) -> std::io::Result<File> {
+/// Removes the memories in a pod's folder: a killed controld may have left one, of a machine that is on no record.
+fn remove_memories(one: &Path) -> io::Result<()> {
+    let Some(dir) = one.parent() else { return Ok(()) };
+    for entry in fs::read_dir(dir)? {
+        let entry = entry?;
+        if entry.file_name().as_encoded_bytes().ends_with(MEMORIES.as_bytes()) {
+            remove(&entry.path())?;
+        }
+    }
+    Ok(())
+}
+
+fn new_file(at: &Path) -> io::Result<File> {
     let flags = OFlags::RDWR | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW | OFlags::CLOEXEC;
     let file = File::from(openat(CWD, at, flags, Mode::RUSR | Mode::WUSR)?);
     file.set_permissions(fs::Permissions::from_mode(0o600))?;
     Ok(file)
 }
 
-fn finish(file: &File, owner: Option<QemuUser>) -> std::io::Result<()> {
+fn finish(file: &File, owner: Option<QemuUser>) -> io::Result<()> {
     if let Some(QemuUser { uid, gid }) = owner {
         fchown(file, Some(uid), Some(gid))?;
     }
