@@ -42,7 +42,9 @@ impl Containers {
     /// # Errors
     /// That of [`Self::create`]; when the guest cannot go on as this, or a file of the checkpoint is damaged.
     pub async fn restore(&self, create: Create, waking: &Waking) -> Result<ContainerId> {
-        self.create_of(create, Some(waking)).await
+        let made = self.create_of(create, Some(waking)).await;
+        self.uses.checkpoints.tally().restored(made.is_ok());
+        made
     }
 
     /// The container that an earlier [`Self::restore`] has made in a sandbox of the same checkpoint, if it was not started since.

@@ -14,6 +14,7 @@ use uuid::Uuid;
 /// Names of the metrics, without their units.
 const ENDED: &str = "virtlet_checkpoints_ended";
 const WRITTEN: &str = "virtlet_checkpoints_written";
+const RESTORED: &str = "virtlet_checkpoints_restored";
 const PAUSE: &str = "virtlet_checkpoint_pause_duration";
 /// Upper bounds in seconds: memory of a tiny guest that stays in the cache, and that of a large one on a slow disk.
 const BUCKETS: [f64; 12] = [0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 120.0, 300.0];
@@ -22,6 +23,7 @@ const BUCKETS: [f64; 12] = [0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.
 #[derive(Debug, Clone)]
 pub struct Tally {
     ended: Family<Labels, Counter>,
+    restored: Family<Labels, Counter>,
     bytes: Counter,
     paused: Histogram,
     making: Arc<Mutex<BTreeSet<Uuid>>>,
@@ -54,6 +56,7 @@ impl Default for Tally {
     fn default() -> Self {
         Self {
             ended: Family::default(),
+            restored: Family::default(),
             bytes: Counter::default(),
             paused: Histogram::new(BUCKETS),
             making: Arc::default(),
@@ -71,10 +74,20 @@ impl Tally {
         registry.register_with_unit(WRITTEN, help, Unit::Bytes, self.bytes.clone());
         let help = "How long guests stood still for checkpoints of which memory and disks were written";
         registry.register_with_unit(PAUSE, help, Unit::Seconds, self.paused.clone());
+        let help = "Tries to make a container that goes on from a checkpoint since the start of controld, by what came of them";
+        registry.register(RESTORED, help, self.restored.clone());
         // So that a rate sees the first of each.
+        for is_made in [true, false] {
+            drop(self.restored.get_or_create(&restored(is_made)));
+        }
         for outcome in [Outcome::Written(0), Outcome::Failed, Outcome::GivenUp] {
             drop(self.ended.get_or_create(&Labels { outcome: outcome.name() }));
         }
+    }
+
+    /// A container was made that goes on from a checkpoint, or was not.
+    pub(super) fn restored(&self, is_made: bool) {
+        self.restored.get_or_create(&restored(is_made)).inc();
     }
 
     /// A checkpoint of this name is begun.
@@ -96,6 +109,10 @@ impl Tally {
     fn making(&self) -> MutexGuard<'_, BTreeSet<Uuid>> {
         self.making.lock().unwrap_or_else(PoisonError::into_inner)
     }
+}
+
+fn restored(is_made: bool) -> Labels {
+    Labels { outcome: if is_made { "made" } else { "failed" } }
 }
 
 impl Outcome {
@@ -141,12 +158,15 @@ mod tests {
         assert!(!tally.is_making(id));
         tally.begin(id).ended(Outcome::Failed);
         drop(tally.begin(id));
+        tally.restored(true);
         let (mut registry, mut text) = (Registry::default(), String::new());
         tally.register(&mut registry);
         encode(&mut text, &registry).expect("written");
         for line in [
             r#"virtlet_checkpoints_ended_total{outcome="written"} 1"#,
             r#"virtlet_checkpoints_ended_total{outcome="failed"} 1"#,
+            r#"virtlet_checkpoints_restored_total{outcome="made"} 1"#,
+            r#"virtlet_checkpoints_restored_total{outcome="failed"} 0"#,
             r#"virtlet_checkpoints_ended_total{outcome="given_up"} 1"#,
             "virtlet_checkpoints_written_bytes_total 7",
             "virtlet_checkpoint_pause_duration_seconds_count 1",
