@@ -90,9 +90,9 @@ const WORDS: &[Entry] = &[
         "what was deleted is gone for good; `virtletctl stop POD` keeps the disk, and `virtletctl start POD` goes on with it",
     ),
     (
-        &["snapshot", "restore", "clone", "vmexport"],
-        "there are no snapshots of machines; `virtletctl stop POD` keeps the disk, and `virtletctl cp POD:/ -` writes an archive of \
-         its files",
+        &["snapshot", "clone", "vmexport"],
+        "`virtletctl checkpoint POD DIR` writes a machine to a directory, and `virtletctl restore DIR IMAGE` makes a pod of that; \
+         `virtletctl cp POD:/ -` writes an archive of its files",
     ),
     (
         &["memory-dump"],
