@@ -49,7 +49,6 @@ pub use self::places::Checkpoints;
 pub use self::reboots::Reboots;
 use self::resources::usage;
 pub use self::resources::usage::{Details, Filesystem, Usage};
-use self::restore::macs_of;
 use self::slots::Slots;
 pub use self::tally::Tally;
 pub use self::uses::Uses;
@@ -128,7 +127,7 @@ impl Containers {
         };
         let drafted = self.draft(&sandbox.config, &create.config, &create.annotations, waking).await?;
         if let Some(waking) = waking {
-            self.can_go_on(waking, &sandbox.config, &drafted, Some(&macs_of(&sandbox))).await?;
+            self.can_go_on(waking, &sandbox.config, &drafted, sandbox.net.as_ref()).await?;
         }
         let Drafted { image, handler, annotations, offer, found, draft } = drafted;
         let id = ContainerId::random();
@@ -287,7 +286,7 @@ impl Containers {
                 pod_oom_kills: 0,
                 exit: None,
                 checkpoint: None,
-                restore: waking.map(|waking| waking.note(&sandbox.config)),
+                restore: waking.map(|waking| waking.note(&sandbox)),
                 pause: None,
             };
             Ok(self.uses.store.put_container(container).await?)

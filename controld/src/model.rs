@@ -12,7 +12,7 @@ use std::path::PathBuf;
 
 use common::now_nanos;
 use proto::pause::Pause;
-use proto::tap::{PodId, PodNet, ProcessId};
+use proto::tap::{MacAddr, PodId, PodNet, ProcessId};
 use serde::{Deserialize, Serialize};
 use uuid::Uuid;
 use vmspec::plan::MachinePlan;
@@ -132,6 +132,9 @@ pub struct RestoreNote {
     pub dir: PathBuf,
     /// Whether it was another pod's: the guest is another machine from now on.
     pub is_clone: bool,
+    /// MAC addresses by which the guest knows NICs, each with the one that it has to learn as its network has given that.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub learns: Vec<(MacAddr, MacAddr)>,
 }
 
 /// Where a container stands.

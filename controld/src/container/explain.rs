@@ -77,7 +77,7 @@ mod tests {
 
     #[test]
     fn a_checkpoint_that_a_guest_is_to_go_on_from_is_told() {
-        let note = RestoreNote { dir: "/c".into(), is_clone: true };
+        let note = RestoreNote { dir: "/c".into(), is_clone: true, learns: Vec::new() };
         let container = Container { restore: Some(note), ..container("vm", 1) };
         let settings = of_record(&container, &Handler::default(), None).expect("understood");
         let told = settings.into_iter().find(|it| it.name == "restored from").expect("told");

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 
-use proto::tap::{MacAddr, PodId};
+use proto::tap::{PodId, PodNet};
 use vmspec::error::{Error, Kind, Result};
 use vmspec::plan::{DiskImage, Layer, Passed, RootDisk};
 use vmspec::{ContainerConfig, ContainerId, SandboxConfig};
@@ -11,7 +11,7 @@ use vmspec::{ContainerConfig, ContainerId, SandboxConfig};
 use super::checkpoint::{self, Wanted};
 use super::{Containers, Create, Drafted, Waking};
 use crate::disks::image_volumes;
-use crate::model::{Container, ContainerState, Sandbox};
+use crate::model::{Container, ContainerState};
 
 impl Containers {
     /// Opens the checkpoint in a directory.
@@ -22,7 +22,8 @@ impl Containers {
         checkpoint::open(&self.uses, path).await
     }
 
-    /// Whether the guest of a checkpoint can go on as this container of a pod that is not there yet, whose annotations are these.
+    /// Whether the guest of a checkpoint can go on as this container of a pod that is not there yet, whose annotations are these: whether it
+    /// learns other MAC addresses.
     ///
     /// # Errors
     /// When it cannot; all that differs is told. That of [`Self::create`].
@@ -32,7 +33,7 @@ impl Containers {
         sandbox: &SandboxConfig,
         wanted: &ContainerConfig,
         annotations: &BTreeMap<String, String>,
-    ) -> Result<()> {
+    ) -> Result<bool> {
         let drafted = self.draft(sandbox, wanted, annotations, Some(waking)).await?;
         self.can_go_on(waking, sandbox, &drafted, None).await
     }
@@ -50,7 +51,7 @@ impl Containers {
     /// The container that an earlier [`Self::restore`] has made in a sandbox of the same checkpoint, if it was not started since.
     #[must_use]
     pub fn restored(&self, sandbox: &PodId, wanted: &ContainerConfig, waking: &Waking) -> Option<ContainerId> {
-        let note = waking.note(&self.uses.store.sandbox(sandbox)?.config);
+        let note = waking.note(&*self.uses.store.sandbox(sandbox)?);
         let is_it = |container: &Container| {
             let Container { config, state, restore, .. } = container;
             let is_named = config.name == wanted.name && config.attempt == wanted.attempt;
@@ -59,14 +60,14 @@ impl Containers {
         self.uses.store.containers_of(sandbox).iter().find(|container| is_it(container)).map(|container| container.id)
     }
 
-    /// The same of a draft, with the NICs that the pod's network has given, if it has one.
+    /// The same of a draft, with the pod's network, if it has one.
     pub(super) async fn can_go_on(
         &self,
         waking: &Waking,
         sandbox: &SandboxConfig,
         Drafted { image, annotations, found, draft, .. }: &Drafted,
-        macs: Option<&[MacAddr]>,
-    ) -> Result<()> {
+        net: Option<&PodNet>,
+    ) -> Result<bool> {
         let has_volumes = draft.has_lasting_root() || draft.volume_root().is_some() || !draft.of_volumes().is_empty();
         let refused = [
             (
@@ -88,12 +89,8 @@ impl Containers {
         let disks = [Vec::new(), images.collect(), Vec::new()];
         let plan = draft.clone().finish(waking.container(), nowhere, disks, Passed::default());
         let root = annotations.root_volume_size.unwrap_or(0).max(image.virtual_size);
-        let wanted = Wanted { plan: &plan, image_id: &image.id.to_string(), root, macs };
-        waking.fits(&self.uses, wanted).await
+        let wanted = Wanted { plan: &plan, image_id: &image.id.to_string(), root, net };
+        waking.fits(&self.uses, wanted).await?;
+        Ok(plan.guest.has_agent)
     }
-}
-
-/// The addresses of a pod's NICs, in their order.
-pub(super) fn macs_of(sandbox: &Sandbox) -> Vec<MacAddr> {
-    sandbox.net.iter().flat_map(|net| &net.nics).map(|nic| nic.mac).collect()
 }

@@ -12,6 +12,7 @@ use vmspec::{ContainerConfig, ContainerId, SandboxConfig};
 
 use super::Sandboxes;
 use crate::container::{Create, Waking};
+use crate::model::Sandbox;
 
 /// What a pod is to be made of.
 #[derive(Debug)]
@@ -40,12 +41,12 @@ impl Sandboxes {
         {
             return Ok((id, made));
         }
-        self.containers.can_restore(&waking, &sandbox, &container, &annotations).await?;
+        let learns = self.containers.can_restore(&waking, &sandbox, &container, &annotations).await?;
         let (id, is_new) = {
             let _addresses = self.mutex.lock("restore/addresses".to_owned()).await;
             let there = self.there(&sandbox)?;
-            self.are_free(&waking.macs(), there.as_ref())?;
-            (self.run_with(sandbox, &waking.macs()).await?, there.is_none())
+            let macs = self.free(waking.macs(), there.as_ref(), learns)?;
+            (self.run_with(sandbox, &macs).await?, there.is_none())
         };
         match self.make(&id, container, annotations, &waking).await {
             Ok(made) => {
@@ -75,19 +76,29 @@ impl Sandboxes {
         self.containers.restore(Create { sandbox: id.clone(), config, annotations }, waking).await
     }
 
-    /// That no other pod of the node has these addresses: on one network the two would take each other's frames.
-    fn are_free(&self, macs: &[(String, MacAddr)], own: Option<&PodId>) -> Result<()> {
+    /// Those of these addresses that no other pod of the node has: on one network the two would take each other's frames.
+    ///
+    /// # Errors
+    /// When one has, and the guest learns no other.
+    fn free(&self, macs: Vec<(String, MacAddr)>, own: Option<&PodId>, learns: bool) -> Result<Vec<(String, MacAddr)>> {
         let all = self.uses.store.sandboxes();
-        let others = all.iter().filter(|other| Some(&other.id) != own && self.is_up(other));
-        let mut taken =
-            others.flat_map(|other| other.net.iter().flat_map(|net| &net.nics).map(move |nic| (other, nic)));
-        let Some((other, nic)) = taken.find(|(_, nic)| macs.iter().any(|(_, mac)| *mac == nic.mac)) else {
-            return Ok(());
-        };
-        let what = format!(
-            "the guest of the checkpoint has the MAC address {}, which pod `{}/{}` of this node has; stop that pod first",
-            nic.mac, other.config.namespace, other.config.name
-        );
-        Err(Error::new(Kind::State, what))
+        let others: Vec<_> = all.iter().filter(|other| Some(&other.id) != own && self.is_up(other)).collect();
+        let has = |other: &Sandbox, mac| other.net.iter().flat_map(|net| &net.nics).any(|nic| nic.mac == mac);
+        let mut free = Vec::new();
+        for (link, mac) in macs {
+            match others.iter().find(|other| has(other, mac)) {
+                None => free.push((link, mac)),
+                Some(_) if learns => {}
+                Some(other) => {
+                    let what = format!(
+                        "the guest of the checkpoint has the MAC address {mac}, which pod `{}/{}` of this node has, and learns no other without \
+                         our agent; stop that pod first",
+                        other.config.namespace, other.config.name
+                    );
+                    return Err(Error::new(Kind::State, what));
+                }
+            }
+        }
+        Ok(free)
     }
 }

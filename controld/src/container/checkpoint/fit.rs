@@ -34,6 +34,8 @@ pub(super) struct Here<'a> {
     pub(super) machine: &'a Machine,
     /// Those that the pod's network has given its NICs; `None` as long as it has none.
     pub(super) macs: Option<&'a [MacAddr]>,
+    /// Whether the guest learns other addresses than it knows.
+    pub(super) learns: bool,
     pub(super) disks: &'a [DiskMade],
     /// How many bytes a file may have.
     pub(super) room: &'a dyn Fn(&Of) -> Room,
@@ -93,7 +95,7 @@ pub(super) fn check(manifest: &Manifest, here: &Here<'_>) -> Result<()> {
     if manifest.image_id != here.image_id {
         differs.push(format!("it is of image `{}`, and the pod has `{}`", shown(&manifest.image_id), here.image_id));
     }
-    differs.extend(here.macs.into_iter().flat_map(|macs| nics(manifest, macs)));
+    differs.extend(here.macs.into_iter().flat_map(|macs| nics(manifest, macs, here.learns)));
     differs.extend(disks(manifest, here.disks));
     if differs.is_empty() {
         return Ok(());
@@ -182,13 +184,20 @@ fn machine(made: &Machine, here: &Here<'_>) -> Vec<String> {
     differs
 }
 
-fn nics(manifest: &Manifest, macs: &[MacAddr]) -> Vec<String> {
+fn nics(manifest: &Manifest, macs: &[MacAddr], learns: bool) -> Vec<String> {
     let made = &manifest.nics;
     if made.len() != macs.len() {
         return vec![format!("it had {} NICs, and would have {}", made.len(), macs.len())];
     }
-    let other = made.iter().zip(macs).filter(|(nic, mac)| nic.mac != **mac);
-    other.map(|(nic, mac)| format!("NIC `{}` has {}, and its network gives {mac}", shown(&nic.name), nic.mac)).collect()
+    let other = made.iter().zip(macs).filter(|(nic, mac)| nic.mac != **mac && !learns);
+    let told = other.map(|(nic, mac)| {
+        let (name, had) = (shown(&nic.name), nic.mac);
+        format!(
+            "NIC `{name}` has {had}, and its network gives {mac}, which the guest does not learn without our agent; have a plugin of the \
+             network declare the capability `mac`"
+        )
+    });
+    told.collect()
 }
 
 fn disks(manifest: &Manifest, now: &[DiskMade]) -> Vec<String> {
@@ -245,6 +254,7 @@ mod tests {
             types: &types,
             machine: &there.machine,
             macs: Some(&[there.nics[0].mac]),
+            learns: false,
             disks: &there.disks,
             room: &|of| if *of == Of::Memory { Room::AtMost(4) } else { Room::Just(3) },
         };

@@ -8,7 +8,7 @@
 //!    is judged as a stranger's image ([`super::overlay`]). The container is CREATED, with a note of the memory on its record.
 //! 4. [`launch`]: each start has a token of its own in the machine's description, so the head of the memory is written anew, and libvirt
 //!    starts the machine from it as it would start another one: vmwrapper brings the NICs, at the slots that they had.
-//! 5. [`go_on`]: the guest runs, without carriers first. From then on the memory is of no use: the guest writes to its disks. So it is
+//! 5. [`go_on`]: the guest runs, without carriers first, and learns by its agent which MAC addresses its NICs have now, if they are others. From then on the memory is of no use: the guest writes to its disks. So it is
 //!    removed before. Done again by the next controld, if the record still has the note.
 //!
 //! What fails before the guest runs is undone as that of any other container and its start.
@@ -22,13 +22,12 @@ use std::time::Duration;
 
 use common::dns::host_name;
 use common::{Chain, off_reactor};
-use proto::tap::{MacAddr, QemuUser};
+use proto::tap::{MacAddr, PodNet, QemuUser};
 use rustix::fs::{CWD, Mode, OFlags, openat};
 use tokio::time::sleep;
 use tokio_util::sync::CancellationToken;
 use tracing::Instrument as _;
 use uuid::Uuid;
-use vmspec::SandboxConfig;
 use vmspec::error::{Error, Kind, Result};
 use vmspec::plan::{Applied, Disk, MachinePlan, MachineType};
 
@@ -43,7 +42,7 @@ use crate::container::uses::Uses;
 use crate::disks::emptydir;
 use crate::files::{io_failed, remove};
 use crate::hypervisor::StartTurn;
-use crate::model::{Container, RestoreNote};
+use crate::model::{Container, RestoreNote, Sandbox};
 
 /// How long a guest that was woken has no carriers: its kernel sees that at once, and whoever asks for its addresses a moment later.
 /// Nothing tells that they have.
@@ -88,16 +87,19 @@ pub(in crate::container) struct Wanted<'a> {
     pub(in crate::container) image_id: &'a str,
     /// Bytes of the root disk.
     pub(in crate::container) root: u64,
-    /// As the pod's network has given them; `None` if it has none yet.
-    pub(in crate::container) macs: Option<&'a [MacAddr]>,
+    /// The pod's network; `None` if it has none yet.
+    pub(in crate::container) net: Option<&'a PodNet>,
 }
 
 impl Waking {
     /// What a container of this pod has on record.
-    pub(in crate::container) fn note(&self, sandbox: &SandboxConfig) -> RestoreNote {
-        let Manifest { namespace, pod, .. } = &self.manifest;
-        let is_clone = (namespace, pod) != (&sandbox.namespace, &sandbox.name);
-        RestoreNote { dir: self.dir.clone(), is_clone }
+    pub(in crate::container) fn note(&self, sandbox: &Sandbox) -> RestoreNote {
+        let Manifest { namespace, pod, nics, .. } = &self.manifest;
+        let is_clone = (namespace, pod) != (&sandbox.config.namespace, &sandbox.config.name);
+        let given = sandbox.net.iter().flat_map(|net| &net.nics);
+        let learns =
+            nics.iter().zip(given).map(|(nic, given)| (nic.mac, given.mac)).filter(|(had, given)| had != given);
+        RestoreNote { dir: self.dir.clone(), is_clone, learns: learns.collect() }
     }
 
     /// The NICs that the guest has, by their links, with the addresses that it knows them by.
@@ -134,21 +136,23 @@ impl Waking {
     /// # Errors
     /// When it cannot; all that differs is told.
     pub(in crate::container) async fn fits(&self, uses: &Uses, wanted: Wanted<'_>) -> Result<()> {
-        let Wanted { plan, image_id, root, macs } = wanted;
-        let refused = refusals(plan, None);
+        let Wanted { plan, image_id, root, net } = wanted;
+        let refused = refusals(plan, net);
         if !refused.is_empty() {
             let what = format!("a pod cannot be made of a checkpoint: {}", refused.join("; "));
             return Err(Error::new(Kind::State, what));
         }
         let node = node(uses, &plan.hardware).await?;
         let types = uses.hypervisor.machine_types().await?;
+        let macs: Option<Vec<_>> = net.map(|net| net.nics.iter().map(|nic| nic.mac).collect());
         let applied = Applied { vcpus: plan.cpus.boot, memory: plan.memory.boot };
         let here = Here {
             image_id,
             emulator: &node.emulator,
             types: &types,
             machine: &Machine::of(plan, applied, node.cpu),
-            macs,
+            macs: macs.as_deref(),
+            learns: plan.guest.has_agent,
             disks: &DiskMade::all(plan),
             room: &|of| room(plan, root, of),
         };
@@ -332,7 +336,10 @@ pub(in crate::container) async fn go_on(uses: &Arc<Uses>, container: &Container)
     // What runs writes to its disks, of which the memory knows nothing: it is restored no second time.
     off_reactor(move || remove(&memory)).await.map_err(|cause| io_failed("the guest's memory not removed", cause))?;
     uses.hypervisor.run_woken(id, nics.clone()).await?;
-    sleep(NO_CARRIER).await;
+    match container.restore.as_ref().map(|note| &*note.learns) {
+        Some(learns) if !learns.is_empty() => uses.agents.learn(container.machine.id, learns).await?,
+        _ => sleep(NO_CARRIER).await,
+    }
     uses.hypervisor.give_carriers(id, nics).await?;
     tell(uses.clone(), container);
     Ok(())

@@ -6,7 +6,7 @@ use super::fake::{Domain, Fault, Node};
 use crate::model::{Container, ContainerState, RestoreNote};
 
 fn from_checkpoint(container: &mut Container) {
-    container.restore = Some(RestoreNote { dir: "/checkpoint".into(), is_clone: true });
+    container.restore = Some(RestoreNote { dir: "/checkpoint".into(), is_clone: true, learns: Vec::new() });
 }
 
 #[tokio::test(start_paused = true)]

@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use common::now_nanos;
 use proto::agent::Start;
+use proto::tap::MacAddr;
 use vmspec::MachineId;
 use vmspec::error::{Error, Kind, Result};
 
@@ -37,7 +38,43 @@ for key in /etc/ssh/ssh_host_*_key; do
 done
 exit 0"#;
 
+/// Pairs of MAC addresses: one by which the guest knows a NIC, and the one that it is to have. Again is fine.
+const ADDRESSES: &str = r#"
+while [ $# -ge 2 ]; do
+	has=
+	for dev in /sys/class/net/*; do
+		[ -e "$dev/device" ] && read -r is <"$dev/address" || continue
+		[ "$is" != "$2" ] || { has=1; break; }
+		[ "$is" = "$1" ] || continue
+		nic=${dev##*/}
+		ip link set dev "$nic" address "$2" 2>/dev/null || {
+			ip link set dev "$nic" down && ip link set dev "$nic" address "$2" && ip link set dev "$nic" up || exit 1
+		}
+		has=1
+		break
+	done
+	[ -n "$has" ] || exit 1
+	shift 2
+done"#;
+
 impl Agents {
+    /// Has a guest learn which addresses its NICs have now, in place of those by which it knows them.
+    ///
+    /// # Errors
+    /// When no agent answers in the guest, or it does not do that.
+    pub async fn learn(&self, id: MachineId, learns: &[(MacAddr, MacAddr)]) -> Result<()> {
+        let pairs = learns.iter().flat_map(|(had, given)| [had.to_string(), given.to_string()]);
+        let words = ["/bin/sh", "-c", ADDRESSES, "sh"].map(str::to_owned);
+        let start = Start { argv: words.into_iter().chain(pairs).collect(), ..Start::default() };
+        let command = Command { machine: id, start, patience: PATIENCE, has_agent: true };
+        let what = "the guest has not learned the MAC addresses that its networks have given its NICs";
+        match self.run(command, Some(LIMIT)).await {
+            Ok(output) if output.code == 0 => Ok(()),
+            Ok(output) => Err(Error::new(Kind::State, format!("{what}: `ip link` in it ended with {}", output.code))),
+            Err(cause) => Err(Error::because(cause.kind(), what, cause)),
+        }
+    }
+
     /// Tells a guest, that goes on as a pod with another host name if one is given, what it cannot see.
     ///
     /// # Errors
@@ -63,10 +100,20 @@ mod tests {
 
     #[test]
     fn the_script_is_one_of_any_shell_and_leaves_the_same_pod_alone() {
-        let dash = Process::new("sh").args(["-n", "-c", SCRIPT]).status().expect("run");
-        assert!(dash.success());
+        for script in [SCRIPT, ADDRESSES] {
+            let shell = Process::new("sh").args(["-n", "-c", script]).status().expect("run");
+            assert!(shell.success(), "{script}");
+        }
         let (before, after) = SCRIPT.split_once(r#"[ -n "$2" ] || exit 0"#).expect("the same pod ends there");
         assert!(!before.contains("machine-id") && after.contains("machine-id") && after.contains("ssh_host"));
+    }
+
+    #[test]
+    fn a_guest_that_has_no_such_nic_says_so() {
+        let learn =
+            |words: &[&str]| Process::new("sh").args(["-c", ADDRESSES, "sh"]).args(words).status().expect("run");
+        assert!(learn(&[]).success());
+        assert!(!learn(&["02:00:00:00:0f:f1", "02:00:00:00:0f:f2"]).success());
     }
 
     #[tokio::test]
