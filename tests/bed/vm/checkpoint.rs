@@ -11,11 +11,13 @@ use proto::cri::{
     ListPodSandboxRequest, PodSandboxConfig, RestorePodRequest,
 };
 use serde_json::{Value, json};
+use tests::agent_image::tiny_with_agent;
 use tests::case::{Bed, Case};
 use tests::cni::{self, Network};
 use tests::command::{Ended, TOOL_DEADLINE, command, finish, sh};
 use tests::counting::{SCRIPT, complete, counts};
 use tests::cri;
+use tests::image_server::Fault;
 use tests::libvirt::{only_qemu, virsh};
 use tests::node::{BOOT_DEADLINE, CRI_SOCKET, Node, Vm, user_data};
 use tests::wait::{wait_for, wait_until};
@@ -43,8 +45,10 @@ pub(super) const CASES: &[Case] =
 fn checkpointed(bed: &Bed) -> Result<()> {
     let mut network = Network { masquerade: true, ..Network::BRIDGE }.conflist();
     network["plugins"][0]["capabilities"] = json!({"mac": true});
-    let mut node = Node::on(bed, &network, &cni::debian_plugins(), "")?;
-    let vm = boot(bed, &node)?;
+    let mut node = Node::on(bed, &network, &cni::debian_plugins(), "handlers.virtlet.guest_agent = true")?;
+    let image = node.images.offer("agent.qcow2", &tiny_with_agent(bed)?, Fault::None);
+    node.cri.pull(&image)?;
+    let vm = boot(&node, &image)?;
     let qemu = only_qemu()?;
     refused(bed, &node, &vm)?;
 
@@ -67,60 +71,32 @@ fn checkpointed(bed: &Bed) -> Result<()> {
     }
     ensure!(only_qemu()? == qemu, "another QEMU");
     complete(&vm.log_text()?)?;
-    woken(bed, &mut node, &vm, (&dir, last))
+    woken(&mut node, &vm, Origin { image: &image, dir: &dir, last })
 }
 
-/// A pod of another name goes on from the checkpoint of one that was removed: its guest counts on, and answers at its new address. By then
-/// the guest of the first had counted to `last`.
-fn woken(bed: &Bed, node: &mut Node, vm: &Vm, (dir, last): (&Path, usize)) -> Result<()> {
-    let (mut pod, container) = said(bed, node, "woken")?;
-    pod.annotations.extend(container.annotations.clone());
-    let whole = RestorePodRequest {
-        checkpoint_path: dir.display().to_string(),
-        config: Some(pod.clone()),
-        container_configs: vec![container.clone()],
-        ..Default::default()
-    };
-    let restore =
-        |request: RestorePodRequest| node.cri.call(|mut client| async move { client.restore_pod(request).await });
-    let refused = |request, why: &str| {
-        let status = restore(request).err().with_context(|| format!("not refused: {why}"))?;
-        ensure!(status.code() == Code::FailedPrecondition && status.message().contains(why), "{why}: {status}");
-        anyhow::Ok(())
-    };
-    refused(whole.clone(), "stop that pod first")?;
-    node.remove_vm(vm, GRACE)?;
-    let resources = LinuxContainerResources { memory_limit_in_bytes: 1 << 30, ..Default::default() };
-    let larger = LinuxContainerConfig { resources: Some(resources), ..Default::default() };
-    let larger = ContainerConfig { linux: Some(larger), ..container.clone() };
-    refused(RestorePodRequest { container_configs: vec![larger], ..whole.clone() }, "memory in bytes was")?;
-    let list = ListPodSandboxRequest::default();
-    let left = node.cri.call(|mut client| async move { client.list_pod_sandbox(list).await })?;
-    ensure!(left.items.is_empty(), "a pod that was refused is there: {left:?}");
+/// What pods of other names go on from.
+#[derive(Clone, Copy)]
+struct Origin<'a> {
+    image: &'a str,
+    dir: &'a Path,
+    /// The number that the guest had come to just after the checkpoint.
+    last: usize,
+}
 
-    let made = restore(whole.clone())?;
-    ensure!(restore(whole)? == made, "another answer to the same call");
-    let [restored] = &*made.restored_containers else { return Err(anyhow!("{made:?}")) };
-    ensure!(node.cri.state(&restored.container_id)? == ContainerState::ContainerCreated, "not created");
-    node.cri.start(&restored.container_id).context("StartContainer")?;
-    let network = node.cri.sandbox(&made.pod_sandbox_id)?.network.context("a sandbox without a network")?;
-    let copy = Vm {
-        machine: node.cri.machine(&restored.container_id)?,
-        log: Path::new(&pod.log_directory).join(&container.log_path),
-        sandbox: made.pod_sandbox_id.clone(),
-        container: restored.container_id.clone(),
-        ip: network.ip.parse()?,
-        pod,
-    };
-    wait_for("an answer at the new address", BOOT_DEADLINE, || Ok(copy.info().ok()))?;
-    goes_on(&copy)?;
-    let log = copy.log_text()?;
-    let counted = counts(&log);
-    let first = *counted.first().context("no count")?;
-    ensure!((2..=last).contains(&first), "it begins with {first}, and the first had come to {last}");
-    ensure!(counted.iter().zip(first..).all(|(count, nth)| *count == nth), "a count is lost:\n{log}");
-    let left = sh("find /var/lib/virtlet/volumes -name '*.memory'")?;
-    ensure!(left.is_empty(), "the memory stays: {left}");
+/// A clone runs beside the first, with another address and name, and a pod of another name goes on when the first was removed.
+fn woken(node: &mut Node, vm: &Vm, from: Origin<'_>) -> Result<()> {
+    let clone = made(node, "clone", from)?;
+    // By its agent, which is told beside the start.
+    wait_for("a clone with its own name", BOOT_DEADLINE, || {
+        Ok(told(&clone, "hostname")?.contains("clone").then_some(()))
+    })?;
+    ensure!(told(&clone, "nic")? != told(vm, "nic")?, "two guests with one address");
+    goes_on(vm)?;
+    node.remove_vm(&clone, GRACE)?;
+    node.remove_vm(vm, GRACE)?;
+    unfit(node, from)?;
+
+    let copy = made(node, "woken", from)?;
     // It runs on as any other.
     node.controld.kill9()?;
     node.controld.start_again()?;
@@ -129,23 +105,88 @@ fn woken(bed: &Bed, node: &mut Node, vm: &Vm, (dir, last): (&Path, usize)) -> Re
     node.remove_vm(&copy, GRACE)
 }
 
+/// What is not as the checkpoint is told, and makes nothing.
+fn unfit(node: &Node, from: Origin<'_>) -> Result<()> {
+    let resources = LinuxContainerResources { memory_limit_in_bytes: 1 << 30, ..Default::default() };
+    let mut larger = asked(node, "larger", from)?;
+    for container in &mut larger.container_configs {
+        container.linux = Some(LinuxContainerConfig { resources: Some(resources.clone()), ..Default::default() });
+    }
+    let refused = node.cri.call(|mut client| async move { client.restore_pod(larger).await });
+    let status = refused.err().context("not refused")?;
+    ensure!(status.code() == Code::FailedPrecondition, "{status}");
+    ensure!(status.message().contains("memory in bytes was"), "{status}");
+    let list = ListPodSandboxRequest::default();
+    let left = node.cri.call(|mut client| async move { client.list_pod_sandbox(list).await })?;
+    ensure!(left.items.is_empty(), "a pod that was refused is there: {left:?}");
+    Ok(())
+}
+
+fn asked(node: &Node, name: &str, from: Origin<'_>) -> Result<RestorePodRequest> {
+    let (mut pod, container) = said(node, name, from.image)?;
+    pod.annotations.extend(container.annotations.clone());
+    Ok(RestorePodRequest {
+        checkpoint_path: from.dir.display().to_string(),
+        config: Some(pod),
+        container_configs: vec![container],
+        ..Default::default()
+    })
+}
+
+/// A pod of a checkpoint, whose guest counts on and answers at its new address.
+fn made(node: &Node, name: &str, from: Origin<'_>) -> Result<Vm> {
+    let request = asked(node, name, from)?;
+    let restore =
+        |request: RestorePodRequest| node.cri.call(|mut client| async move { client.restore_pod(request).await });
+    let made = restore(request.clone()).context("RestorePod")?;
+    ensure!(restore(request.clone())? == made, "another answer to the same call");
+    let [restored] = &*made.restored_containers else { return Err(anyhow!("{made:?}")) };
+    ensure!(node.cri.state(&restored.container_id)? == ContainerState::ContainerCreated, "not created");
+    node.cri.start(&restored.container_id).context("StartContainer")?;
+    let network = node.cri.sandbox(&made.pod_sandbox_id)?.network.context("a sandbox without a network")?;
+    let pod = request.config.context("no pod")?;
+    let copy = Vm {
+        machine: node.cri.machine(&restored.container_id)?,
+        log: Path::new(&pod.log_directory).join("vm_0.log"),
+        sandbox: made.pod_sandbox_id.clone(),
+        container: restored.container_id.clone(),
+        ip: network.ip.parse()?,
+        pod,
+    };
+    copy.wait_up()?;
+    goes_on(&copy)?;
+    let log = copy.log_text()?;
+    let counted = counts(&log);
+    let (first, last) = (*counted.first().context("no count")?, from.last);
+    ensure!((2..=last).contains(&first), "it begins with {first}, and the first had come to {last}");
+    ensure!(counted.iter().zip(first..).all(|(count, nth)| *count == nth), "a count is lost:\n{log}");
+    let left = sh("find /var/lib/virtlet/volumes -name '*.memory'")?;
+    ensure!(left.is_empty(), "the memory stays: {left}");
+    Ok(copy)
+}
+
+/// What a guest says of this.
+fn told(vm: &Vm, what: &str) -> Result<String> {
+    let info = vm.info()?;
+    Ok(info.lines().filter(|line| line.starts_with(what)).collect())
+}
+
 /// With a disk in an emptyDir.
-fn boot(bed: &Bed, node: &Node) -> Result<Vm> {
-    let (pod, container) = said(bed, node, "kept")?;
+fn boot(node: &Node, image: &str) -> Result<Vm> {
+    let (pod, container) = said(node, "kept", image)?;
     let vm = node.start_pod(pod, &container)?;
     vm.wait_up()?;
     vm.wait_log("count 1.", BOOT_DEADLINE)?;
     Ok(vm)
 }
 
-fn said(bed: &Bed, node: &Node, name: &str) -> Result<(PodSandboxConfig, ContainerConfig)> {
-    let image = node.pull(bed, "tiny.qcow2")?;
+fn said(node: &Node, name: &str, image: &str) -> Result<(PodSandboxConfig, ContainerConfig)> {
     let pod = node.pod(name)?;
     let (_, disk) = emptydir(&pod, "scratch")?;
     let script = SCRIPT.replacen("#!/bin/sh\n", WRITES, 1).replacen("#!/bin/sh\n", ASKS, 1);
     let mut annotations = user_data(&script);
     annotations.insert(emptydirs::ANNOTATION.into(), "scratch=16Mi,fs=none".into());
-    Ok((pod, ContainerConfig { mounts: vec![disk], ..cri::container(&image, annotations) }))
+    Ok((pod, ContainerConfig { mounts: vec![disk], ..cri::container(image, annotations) }))
 }
 
 /// Of two at one directory there is one, and it is whole.
