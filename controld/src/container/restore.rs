@@ -51,7 +51,8 @@ impl Containers {
     /// The container that an earlier [`Self::restore`] has made in a sandbox of the same checkpoint, if it was not started since.
     #[must_use]
     pub fn restored(&self, sandbox: &PodId, wanted: &ContainerConfig, waking: &Waking) -> Option<ContainerId> {
-        let note = waking.note(&*self.uses.store.sandbox(sandbox)?);
+        let known = self.uses.store.sandbox(sandbox)?;
+        let note = waking.note(&known);
         let is_it = |container: &Container| {
             let Container { config, state, restore, .. } = container;
             let is_named = config.name == wanted.name && config.attempt == wanted.attempt;

@@ -83,7 +83,7 @@ impl Sandboxes {
     fn free(&self, macs: Vec<(String, MacAddr)>, own: Option<&PodId>, learns: bool) -> Result<Vec<(String, MacAddr)>> {
         let all = self.uses.store.sandboxes();
         let others: Vec<_> = all.iter().filter(|other| Some(&other.id) != own && self.is_up(other)).collect();
-        let has = |other: &Sandbox, mac| other.net.iter().flat_map(|net| &net.nics).any(|nic| nic.mac == mac);
+        let has = |other: &Sandbox, mac: MacAddr| other.net.iter().flat_map(|net| &net.nics).any(|nic| nic.mac == mac);
         let mut free = Vec::new();
         for (link, mac) in macs {
             match others.iter().find(|other| has(other, mac)) {

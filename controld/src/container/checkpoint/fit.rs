@@ -289,6 +289,13 @@ mod tests {
     }
 
     #[test]
+    fn a_guest_that_learns_takes_other_addresses_and_no_other_nics() {
+        let (manifest, other) = (whole(), "02:00:00:00:00:02".parse().expect("a MAC address"));
+        assert_eq!(nics(&manifest, &[other], true), [""; 0]);
+        assert_eq!((nics(&manifest, &[other], false).len(), nics(&manifest, &[], true).len()), (1, 1));
+    }
+
+    #[test]
     fn all_that_differs_is_told() {
         type Change = fn(&mut Manifest);
         let cases: &[(Change, &str)] = &[

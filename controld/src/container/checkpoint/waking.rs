@@ -366,3 +366,41 @@ fn tell(uses: Arc<Uses>, container: &Container) {
     };
     tokio::spawn(tell.in_current_span());
 }
+
+#[cfg(test)]
+mod tests {
+    use vmspec::MountOptions;
+    use vmspec::plan::{DiskFile, DiskSource, Serial};
+
+    use super::*;
+    use crate::container::tests::container;
+
+    #[test]
+    fn a_file_has_as_many_bytes_as_such_a_machine_gives_it() {
+        let mut plan = container("vm", 0).machine;
+        let source = DiskSource::File(DiskFile { dir: "/empty".into(), size: 7 << 20, file_system: None });
+        let serial = Serial::of_name("scratch");
+        let options = MountOptions::default();
+        plan.disks = vec![Disk { name: String::new(), serial, source, path: String::new(), read_only: false, options }];
+        let of = |of: Of| room(&plan, 1 << 30, &of);
+        assert_eq!(of(Of::Disk("scratch".into())), Room::Just(7 << 20));
+        assert_eq!(of(Of::Disk("another".into())), Room::AtMost(0));
+        assert_eq!(of(Of::Memory), Room::AtMost(most(1 << 27)));
+        assert!(matches!(of(Of::Root), Room::AtMost(bytes) if bytes > 1 << 30 && bytes < 2 << 30));
+    }
+
+    #[test]
+    fn memories_of_earlier_tries_go_and_nothing_else() {
+        let dir = tempfile::tempdir().expect("tempdir");
+        for name in ["root.qcow2", "a.memory", "b.memory", "memory.json"] {
+            fs::write(dir.path().join(name), "").expect("written");
+        }
+        remove_memories(&dir.path().join("c.memory")).expect("removed");
+        let names = fs::read_dir(dir.path()).expect("listed").map(|entry| entry.expect("an entry").file_name());
+        let mut names: Vec<_> = names.collect();
+        names.sort();
+        assert_eq!(names, ["memory.json", "root.qcow2"]);
+        let plan = container("vm", 0).machine;
+        assert!(memory_of(&plan).to_str().is_some_and(|path| path == format!("/{}.memory", plan.id)));
+    }
+}
