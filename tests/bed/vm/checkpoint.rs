@@ -34,7 +34,7 @@ const FILES: &[&str] = &["disk-0.raw", "manifest.json", "memory", "root.qcow2"];
 const ASKS: &str = "#!/bin/sh\n\
     c=/sys/class/net/eth0; read -r n <$c/carrier_down_count\n\
     (while :; do read -r m <$c/carrier_down_count; [ $m = $n ] || { n=$m; until read -r u <$c/carrier && [ $u = 1 ]; do usleep 20000; done; \
-    nic down eth0; ip addr flush dev eth0; nic up eth0; }; usleep 50000; done) >/dev/null 2>&1 &\n";
+    nic down eth0; nic up eth0; }; usleep 50000; done) >/dev/null 2>&1 &\n";
 /// Writes to the disk of 16 MiB, and counts then.
 const WRITES: &str = "#!/bin/sh\n\
     for disk in /sys/block/vd*; do [ $(cat $disk/size) = 32768 ] && echo kept | dd of=/dev/${disk##*/} conv=fsync; done\n";
