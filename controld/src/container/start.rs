@@ -331,17 +331,6 @@ pub(super) async fn beginning(uses: &Uses, container: &Container) -> Result<Begi
     Ok(Beginning { growth: growth::at_start(container).await, down, paused: described.start_paused })
 }
 
-/// The NICs that a guest has with a carrier from its start, each by its place among vmwrapper's.
-///
-/// # Errors
-/// When the pod has no network any more.
-pub(super) fn nics_with_carrier(uses: &Uses, container: &Container) -> Result<Vec<usize>> {
-    let (machine, sandbox) = (&container.machine, sandbox_of(uses, container)?);
-    let net = sandbox.net.as_ref().ok_or_else(no_network)?;
-    let down = Slots::of(net, machine.passed.devices.len(), &machine.hardware.described)?.down;
-    Ok((0..net.nics.len()).filter(|nic| !down.contains(nic)).collect())
-}
-
 fn sandbox_of(uses: &Uses, container: &Container) -> Result<Arc<Sandbox>> {
     let sandbox = uses.store.sandbox(&container.sandbox);
     sandbox.ok_or_else(|| Error::new(Kind::NotFound, format!("no sandbox `{}`", container.sandbox)))

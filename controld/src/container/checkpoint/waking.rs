@@ -35,9 +35,9 @@ use super::fit::{self, Here, Room};
 use super::manifest::{DiskMade, Machine, Manifest};
 use super::plan::{Of, refusals};
 use super::source::{self, Source};
-use super::{LOOK, NO_ANSWER, PLACE, failed, most, node, overlay, pass};
+use super::{LOOK, NO_ANSWER, PLACE, failed, most, net_of, node, overlay, pass};
 use crate::container::places::{Open, Place};
-use crate::container::start;
+use crate::container::slots::Slots;
 use crate::container::uses::Uses;
 use crate::disks::emptydir;
 use crate::files::{io_failed, remove};
@@ -332,7 +332,7 @@ pub(in crate::container) async fn launch(
 /// When libvirt does not do it.
 pub(in crate::container) async fn go_on(uses: &Arc<Uses>, container: &Container) -> Result<()> {
     let (id, memory) = (container.machine.id.uuid(), memory_of(&container.machine));
-    let nics = start::nics_with_carrier(uses, container)?;
+    let nics = nics_with_carrier(uses, container)?;
     // What runs writes to its disks, of which the memory knows nothing: it is restored no second time.
     off_reactor(move || remove(&memory)).await.map_err(|cause| io_failed("the guest's memory not removed", cause))?;
     uses.hypervisor.run_woken(id, nics.clone()).await?;
@@ -343,6 +343,14 @@ pub(in crate::container) async fn go_on(uses: &Arc<Uses>, container: &Container)
     uses.hypervisor.give_carriers(id, nics).await?;
     tell(uses.clone(), container);
     Ok(())
+}
+
+/// The NICs that a guest has with a carrier from its start, each by its place among vmwrapper's.
+fn nics_with_carrier(uses: &Uses, container: &Container) -> Result<Vec<usize>> {
+    let net = net_of(uses, container).ok_or_else(|| Error::new(Kind::State, "the sandbox has no network"))?;
+    let machine = &container.machine;
+    let down = Slots::of(&net, machine.passed.devices.len(), &machine.hardware.described)?.down;
+    Ok((0..net.nics.len()).filter(|nic| !down.contains(nic)).collect())
 }
 
 /// Has the guest told what it cannot see, beside all else: many have no agent.
