@@ -88,7 +88,7 @@ fn woken(node: &mut Node, vm: &Vm, from: Origin<'_>) -> Result<()> {
     let clone = made(node, "clone", from)?;
     // By its agent, which is told beside the start.
     wait_for("a clone with its own name", BOOT_DEADLINE, || {
-        Ok(told(&clone, "hostname")?.contains("clone").then_some(()))
+        Ok(told(&clone, "hostname").is_ok_and(|name| name.contains("clone")).then_some(()))
     })?;
     ensure!(told(&clone, "nic")? != told(vm, "nic")?, "two guests with one address");
     goes_on(vm)?;
