@@ -62,7 +62,7 @@ use crate::model::{CONTAINER_VERSION, Container, ContainerState, PodName, Sandbo
 use crate::orphans::owned::disks_key;
 use crate::store::is_disk_full;
 use crate::store::moments::{Of, Phase};
-use crate::volumes::{Base, UefiFirmware, VolumeError, uefi_variables};
+use crate::volumes::{Base, Root, UefiFirmware, VolumeError, uefi_variables};
 
 /// The service. Clones share it.
 #[derive(Debug, Clone)]
@@ -250,6 +250,7 @@ impl Containers {
             }
             (Some(_), _) | (None, Some(VolumeDisk::File(_))) => None,
         };
+        let has_disk = root.as_ref().is_some_and(Root::was_there);
         let made = async {
             for other in &replaced {
                 self.actors.get(*other)?.replaced(create.config.attempt).await?;
@@ -265,9 +266,14 @@ impl Containers {
             }
             let disk = RootDisk { overlay: folder.overlay(), images, persistent, volume };
             let machine = draft.finish(&create.config.name, disk, [disks, of_volumes, in_volumes], passed);
-            if let Some(waking) = waking {
-                waking.make_memory(&machine).await?;
-            }
+            let restore = match waking {
+                Some(waking) => {
+                    waking.make_memory(&machine).await?;
+                    Some(waking.note(&sandbox))
+                }
+                None if has_disk => self.inherited(&sandbox.id, &machine).await?,
+                None => None,
+            };
             let container = Container {
                 version: CONTAINER_VERSION,
                 id,
@@ -286,7 +292,7 @@ impl Containers {
                 pod_oom_kills: 0,
                 exit: None,
                 checkpoint: None,
-                restore: waking.map(|waking| waking.note(&sandbox)),
+                restore,
                 pause: None,
             };
             Ok(self.uses.store.put_container(container).await?)

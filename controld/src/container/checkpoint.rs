@@ -46,7 +46,7 @@ use self::manifest::{Emulator, Manifest, Node};
 use self::place::Files;
 pub(super) use self::plan::which;
 pub use self::waking::Waking;
-pub(super) use self::waking::{Wanted, go_on, launch, memory_of, open};
+pub(super) use self::waking::{Wanted, go_on, hand_over, launch, memory_of, open};
 use super::places::{Open, Place, given_up};
 use super::qemu;
 use super::tally::Outcome;

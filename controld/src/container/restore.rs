@@ -5,13 +5,13 @@ use std::path::PathBuf;
 
 use proto::tap::{PodId, PodNet};
 use vmspec::error::{Error, Kind, Result};
-use vmspec::plan::{DiskImage, Layer, Passed, RootDisk};
+use vmspec::plan::{DiskImage, Layer, MachinePlan, Passed, RootDisk};
 use vmspec::{ContainerConfig, ContainerId, SandboxConfig};
 
 use super::checkpoint::{self, Wanted};
 use super::{Containers, Create, Drafted, Waking};
 use crate::disks::image_volumes;
-use crate::model::{Container, ContainerState};
+use crate::model::{Container, ContainerState, RestoreNote};
 
 impl Containers {
     /// Opens the checkpoint in a directory.
@@ -59,6 +59,20 @@ impl Containers {
             is_named && *state == ContainerState::Created && restore.as_ref() == Some(&note)
         };
         self.uses.store.containers_of(sandbox).iter().find(|container| is_it(container)).map(|container| container.id)
+    }
+
+    /// What the last container of a sandbox was to go on from and did not come to, if the next one is the same machine with the same disk: then
+    /// it does.
+    ///
+    /// # Errors
+    /// When its memory cannot be handed over.
+    pub(super) async fn inherited(&self, sandbox: &PodId, machine: &MachinePlan) -> Result<Option<RestoreNote>> {
+        let all = self.uses.store.containers_of(sandbox);
+        let ended = all.iter().filter(|container| container.state == ContainerState::Exited);
+        let Some(last) = ended.max_by_key(|container| container.created_at) else { return Ok(None) };
+        let Some(note) = &last.restore else { return Ok(None) };
+        let is_there = checkpoint::hand_over(&last.machine, machine).await?;
+        Ok(is_there.then(|| note.clone()))
     }
 
     /// The same of a draft, with the pod's network, if it has one.

@@ -180,6 +180,12 @@ impl Root {
         &self.files.overlay
     }
 
+    /// Whether it is the one that the pod had.
+    #[must_use]
+    pub fn was_there(&self) -> bool {
+        self.made == Made::Nothing
+    }
+
     /// It is on record now: what it has replaced goes.
     ///
     /// # Errors

@@ -11,7 +11,8 @@
 //! 5. [`go_on`]: the guest runs, without carriers first, and learns by its agent which MAC addresses its NICs have now, if they are others. From then on the memory is of no use: the guest writes to its disks. So it is
 //!    removed before. Done again by the next controld, if the record still has the note.
 //!
-//! What fails before the guest runs is undone as that of any other container and its start.
+//! What fails before the guest runs is undone as that of any other container and its start. The pod's next container goes on from the memory
+//! then ([`hand_over`]), and boots if the guest has run.
 
 use std::fs::{self, File};
 use std::io;
@@ -268,10 +269,33 @@ pub(in crate::container) fn memory_of(plan: &MachinePlan) -> PathBuf {
     plan.root.overlay.with_file_name(format!("{}{MEMORIES}", plan.id))
 }
 
-/// Removes the memories in a pod's folder: a killed controld may have left one, of a machine that is on no record.
+/// Has a machine go on from the memory that another one of its pod has not gone on from, if the two are the same but for their names: whether
+/// there is one.
+///
+/// # Errors
+/// When the disk fails.
+pub(in crate::container) async fn hand_over(from: &MachinePlan, to: &MachinePlan) -> Result<bool> {
+    let renamed = MachinePlan { id: to.id, domain: to.domain.clone(), cgroup: to.cgroup.clone(), ..from.clone() };
+    if renamed != *to {
+        return Ok(false);
+    }
+    let (from, to) = (memory_of(from), memory_of(to));
+    match off_reactor(move || fs::hard_link(from, to)).await {
+        Ok(()) => Ok(true),
+        // It has run.
+        Err(absent) if absent.kind() == io::ErrorKind::NotFound => Ok(false),
+        Err(cause) => Err(io_failed("the guest's memory not handed over to the pod's next container", cause)),
+    }
+}
+
+/// Removes the memories in a pod's folder: its earlier containers and a killed controld may have left some.
 fn remove_memories(one: &Path) -> io::Result<()> {
     let Some(dir) = one.parent() else { return Ok(()) };
-    for entry in fs::read_dir(dir)? {
+    let entries = match fs::read_dir(dir) {
+        Err(absent) if absent.kind() == io::ErrorKind::NotFound => return Ok(()),
+        entries => entries?,
+    };
+    for entry in entries {
         let entry = entry?;
         if entry.file_name().as_encoded_bytes().ends_with(MEMORIES.as_bytes()) {
             remove(&entry.path())?;
@@ -334,7 +358,8 @@ pub(in crate::container) async fn go_on(uses: &Arc<Uses>, container: &Container)
     let (id, memory) = (container.machine.id.uuid(), memory_of(&container.machine));
     let nics = nics_with_carrier(uses, container)?;
     // What runs writes to its disks, of which the memory knows nothing: it is restored no second time.
-    off_reactor(move || remove(&memory)).await.map_err(|cause| io_failed("the guest's memory not removed", cause))?;
+    let removed = off_reactor(move || remove_memories(&memory)).await;
+    removed.map_err(|cause| io_failed("the guest's memory not removed", cause))?;
     uses.hypervisor.run_woken(id, nics.clone()).await?;
     match container.restore.as_ref().map(|note| &*note.learns) {
         Some(learns) if !learns.is_empty() => uses.agents.learn(container.machine.id, learns).await?,
@@ -408,7 +433,23 @@ mod tests {
         let mut names: Vec<_> = names.collect();
         names.sort();
         assert_eq!(names, ["memory.json", "root.qcow2"]);
-        let plan = container("vm", 0).machine;
-        assert!(memory_of(&plan).to_str().is_some_and(|path| path == format!("/{}.memory", plan.id)));
+        remove_memories(&dir.path().join("gone/c.memory")).expect("there are none");
+    }
+
+    #[tokio::test]
+    async fn a_memory_is_the_next_machines_if_that_is_the_same_and_the_last_one_did_not_run() {
+        let dir = tempfile::tempdir().expect("tempdir");
+        let [mut last, mut next] = [0, 1].map(|attempt| container("vm", attempt).machine);
+        for plan in [&mut last, &mut next] {
+            plan.root.overlay = dir.path().join("root.qcow2");
+        }
+        assert!(!hand_over(&last, &next).await.expect("none"));
+        fs::write(memory_of(&last), "memory").expect("written");
+        let larger = MachinePlan { huge_page: Some(2 << 20), ..next.clone() };
+        assert!(!hand_over(&last, &larger).await.expect("another machine"));
+        assert!(hand_over(&last, &next).await.expect("the same"));
+        assert_eq!(fs::read(memory_of(&next)).expect("handed over"), b"memory");
+        remove_memories(&memory_of(&next)).expect("it runs");
+        assert!(!hand_over(&last, &next).await.expect("it has run"));
     }
 }
