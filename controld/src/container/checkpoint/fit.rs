@@ -5,13 +5,12 @@
 
 use std::collections::BTreeSet;
 
-use proto::tap::MacAddr;
 use serde::Deserialize;
 use vmimage::digest::is_hex;
 use vmspec::error::{Error, Kind, Result};
 use vmspec::plan::Firmware;
 
-use super::manifest::{DiskMade, Emulator, Machine, Manifest, VERSION};
+use super::manifest::{DiskMade, Emulator, Machine, Manifest, NicMade, VERSION};
 use super::plan::{MEMORY, Of, ROOT, UEFI, disk_file};
 
 /// Most bytes of a manifest: there are no more than 60 disks.
@@ -32,9 +31,9 @@ pub(super) struct Here<'a> {
     pub(super) types: &'a BTreeSet<String>,
     /// As the pod is planned now.
     pub(super) machine: &'a Machine,
-    /// Those that the pod's network has given its NICs; `None` as long as it has none.
-    pub(super) macs: Option<&'a [MacAddr]>,
-    /// Whether the guest learns other addresses than it knows.
+    /// As the pod's network has given them; `None` as long as it has none.
+    pub(super) nics: Option<&'a [NicMade]>,
+    /// Whether the guest learns other MAC addresses than it knows.
     pub(super) learns: bool,
     pub(super) disks: &'a [DiskMade],
     /// How many bytes a file may have.
@@ -95,7 +94,7 @@ pub(super) fn check(manifest: &Manifest, here: &Here<'_>) -> Result<()> {
     if manifest.image_id != here.image_id {
         differs.push(format!("it is of image `{}`, and the pod has `{}`", shown(&manifest.image_id), here.image_id));
     }
-    differs.extend(here.macs.into_iter().flat_map(|macs| nics(manifest, macs, here.learns)));
+    differs.extend(here.nics.into_iter().flat_map(|now| nics(&manifest.nics, now, here.learns)));
     differs.extend(disks(manifest, here.disks));
     if differs.is_empty() {
         return Ok(());
@@ -184,20 +183,30 @@ fn machine(made: &Machine, here: &Here<'_>) -> Vec<String> {
     differs
 }
 
-fn nics(manifest: &Manifest, macs: &[MacAddr], learns: bool) -> Vec<String> {
-    let made = &manifest.nics;
-    if made.len() != macs.len() {
-        return vec![format!("it had {} NICs, and would have {}", made.len(), macs.len())];
+fn nics(made: &[NicMade], now: &[NicMade], learns: bool) -> Vec<String> {
+    if made.len() != now.len() {
+        return vec![format!("it had {} NICs, and would have {}", made.len(), now.len())];
     }
-    let other = made.iter().zip(macs).filter(|(nic, mac)| nic.mac != **mac && !learns);
-    let told = other.map(|(nic, mac)| {
-        let (name, had) = (shown(&nic.name), nic.mac);
-        format!(
-            "NIC `{name}` has {had}, and its network gives {mac}, which the guest does not learn without our agent; have a plugin of the \
-             network declare the capability `mac`"
-        )
-    });
-    told.collect()
+    let mut differs = Vec::new();
+    for (nic, now) in made.iter().zip(now) {
+        let (name, mac) = (shown(&nic.name), nic.mac);
+        if nic.name != now.name {
+            differs.push(format!("NIC `{name}` would be `{}`", now.name));
+        }
+        if let (Some(had), Some(has)) = (nic.queues, now.queues)
+            && had != has
+        {
+            differs.push(format!("NIC `{name}` had {had} queues, and would have {has}"));
+        }
+        if mac != now.mac && !learns {
+            differs.push(format!(
+                "NIC `{name}` has {mac}, and its network gives {}, which the guest does not learn without our agent; have a plugin of the \
+                 network declare the capability `mac`",
+                now.mac
+            ));
+        }
+    }
+    differs
 }
 
 fn disks(manifest: &Manifest, now: &[DiskMade]) -> Vec<String> {
@@ -226,8 +235,8 @@ fn shown(text: &str) -> String {
 
 #[cfg(test)]
 mod tests {
+    use super::super::manifest::PartMade;
     use super::super::manifest::tests::manifest;
-    use super::super::manifest::{NicMade, PartMade};
     use super::*;
 
     const MAC: &str = "02:00:00:00:00:01";
@@ -238,7 +247,7 @@ mod tests {
         let disk = Of::Disk("scratch".into());
         Manifest {
             files: vec![file(MEMORY, Of::Memory), file(ROOT, Of::Root), file("disk-0.raw", disk)],
-            nics: vec![NicMade { name: "eth0".into(), mac: MAC.parse().expect("a MAC address") }],
+            nics: vec![NicMade { name: "eth0".into(), mac: MAC.parse().expect("a MAC address"), queues: Some(2) }],
             ..manifest()
         }
     }
@@ -253,7 +262,7 @@ mod tests {
             emulator: &there.emulator,
             types: &types,
             machine: &there.machine,
-            macs: Some(&[there.nics[0].mac]),
+            nics: Some(&there.nics),
             learns: false,
             disks: &there.disks,
             room: &|of| if *of == Of::Memory { Room::AtMost(4) } else { Room::Just(3) },
@@ -290,9 +299,13 @@ mod tests {
 
     #[test]
     fn a_guest_that_learns_takes_other_addresses_and_no_other_nics() {
-        let (manifest, other) = (whole(), "02:00:00:00:00:02".parse().expect("a MAC address"));
-        assert_eq!(nics(&manifest, &[other], true), [""; 0]);
-        assert_eq!((nics(&manifest, &[other], false).len(), nics(&manifest, &[], true).len()), (1, 1));
+        let made = whole().nics;
+        let other = NicMade { mac: "02:00:00:00:00:02".parse().expect("a MAC address"), ..made[0].clone() };
+        let now = [other];
+        assert_eq!(nics(&made, &now, true), [""; 0]);
+        assert_eq!((nics(&made, &now, false).len(), nics(&made, &[], true).len()), (1, 1));
+        let unsaid = [NicMade { queues: None, ..made[0].clone() }];
+        assert_eq!(nics(&unsaid, &made, false), [""; 0], "of an earlier release");
     }
 
     #[test]
@@ -319,6 +332,8 @@ mod tests {
                 |m| m.nics[0].mac = "02:00:00:00:00:02".parse().expect("a MAC address"),
                 "its network gives 02:00:00:00:00:01",
             ),
+            (|m| m.nics[0].name = "net1".into(), "NIC `net1` would be `eth0`"),
+            (|m| m.nics[0].queues = Some(1), "NIC `eth0` had 1 queues, and would have 2"),
             (|m| drop(m.disks.pop()), "it had 1 disks"),
             (|m| m.disks.reverse(), "disk `model` would be `scratch`"),
             (|m| m.disks[0].read_only = true, "read-only in one"),

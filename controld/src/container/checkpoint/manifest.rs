@@ -3,7 +3,7 @@
 //! It has what `RestorePod` has to compare, and nothing else: no variable, annotation, argument or path of the pod, of its machine or of
 //! QEMU. The memory has those, and is root's alone, too.
 
-use proto::tap::{MacAddr, PodNet};
+use proto::tap::{MacAddr, Nic, PodNet};
 use serde::{Deserialize, Serialize};
 use vmspec::plan::{Applied, CpuSetting, DiskBus, Firmware, Hardware, MachinePlan, MachineType};
 
@@ -82,6 +82,9 @@ pub(super) struct Machine {
 pub(super) struct NicMade {
     pub(super) name: String,
     pub(super) mac: MacAddr,
+    /// As its driver has found them.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(super) queues: Option<u16>,
 }
 
 /// A disk.
@@ -126,6 +129,17 @@ impl Machine {
     }
 }
 
+// === impl NicMade ===
+
+impl NicMade {
+    /// Those of a pod's network, in their order.
+    pub(super) fn all(net: &PodNet) -> Vec<Self> {
+        let made =
+            |nic: &Nic| Self { name: nic.name.to_string(), mac: nic.mac, queues: nic.tap().map(|tap| tap.queues) };
+        net.nics.iter().map(made).collect()
+    }
+}
+
 // === impl DiskMade ===
 
 impl DiskMade {
@@ -151,7 +165,6 @@ impl Manifest {
         Node { emulator, cpu }: Node,
         files: Vec<PartMade>,
     ) -> Self {
-        let nics = net.iter().flat_map(|net| &net.nics);
         Self {
             version: VERSION,
             made_at,
@@ -161,7 +174,7 @@ impl Manifest {
             image_id: container.image_id.clone(),
             emulator,
             machine: Machine::of(&container.machine, container.applied(), cpu),
-            nics: nics.map(|nic| NicMade { name: nic.name.to_string(), mac: nic.mac }).collect(),
+            nics: net.map(NicMade::all).unwrap_or_default(),
             disks: DiskMade::all(&container.machine),
             files,
         }

@@ -33,7 +33,7 @@ use vmspec::error::{Error, Kind, Result};
 use vmspec::plan::{Applied, Disk, MachinePlan, MachineType};
 
 use super::fit::{self, Here, Room};
-use super::manifest::{DiskMade, Machine, Manifest};
+use super::manifest::{DiskMade, Machine, Manifest, NicMade};
 use super::plan::{Of, refusals};
 use super::source::{self, Source};
 use super::{LOOK, NO_ANSWER, PLACE, failed, most, net_of, node, overlay, pass};
@@ -145,14 +145,14 @@ impl Waking {
         }
         let node = node(uses, &plan.hardware).await?;
         let types = uses.hypervisor.machine_types().await?;
-        let macs: Option<Vec<_>> = net.map(|net| net.nics.iter().map(|nic| nic.mac).collect());
+        let nics = net.map(NicMade::all);
         let applied = Applied { vcpus: plan.cpus.boot, memory: plan.memory.boot };
         let here = Here {
             image_id,
             emulator: &node.emulator,
             types: &types,
             machine: &Machine::of(plan, applied, node.cpu),
-            macs: macs.as_deref(),
+            nics: nics.as_deref(),
             learns: plan.guest.has_agent,
             disks: &DiskMade::all(plan),
             room: &|of| room(plan, root, of),
