@@ -388,6 +388,10 @@ fn tell(uses: Arc<Uses>, container: &Container) {
     });
     let id = container.machine.id;
     let tell = async move {
+        // It may have been written amid somebody's freeze.
+        if let Err(error) = uses.agents.thaw(id).await {
+            tracing::debug!(error = %Chain(&error), "no agent of QEMU's thaws what may have been frozen at the checkpoint");
+        }
         match uses.agents.woken(id, name.as_deref()).await {
             Ok(()) => tracing::info!(is_clone, "the guest has gone on from a checkpoint, and its agent has told it so"),
             Err(error) => tracing::warn!(
