@@ -36,7 +36,7 @@ use super::fit::{self, Here, Room};
 use super::manifest::{DiskMade, Machine, Manifest, NicMade};
 use super::plan::{Of, refusals};
 use super::source::{self, Source};
-use super::{LOOK, NO_ANSWER, PLACE, failed, most, net_of, node, overlay, pass};
+use super::{LOOK, NO_ANSWER, PLACE, TURN, failed, most, net_of, node, overlay, pass};
 use crate::container::places::{Open, Place};
 use crate::container::slots::Slots;
 use crate::container::uses::Uses;
@@ -75,7 +75,8 @@ pub(in crate::container) async fn open(uses: &Uses, path: &str) -> Result<Waking
     let (way, named) = (uses.checkpoints.way(path, PLACE).await?, path.to_owned());
     let dir = way.work(NO_ANSWER, LOOK, &unwanted, move || source::way(&named)).await?;
     drop(way);
-    let place = uses.checkpoints.place(Uuid::new_v4().to_string(), vec![dir.clone()], PLACE).await?;
+    // Others have theirs until all of their files are copied.
+    let place = uses.checkpoints.place(Uuid::new_v4().to_string(), vec![dir.clone()], TURN).await?;
     let named = dir.clone();
     let source = place.work(NO_ANSWER, LOOK, &unwanted, move || Source::open(&named)).await?;
     let manifest = source.manifest.clone();
