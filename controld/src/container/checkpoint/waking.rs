@@ -8,8 +8,9 @@
 //!    is judged as a stranger's image ([`super::overlay`]). The container is CREATED, with a note of the memory on its record.
 //! 4. [`launch`]: each start has a token of its own in the machine's description, so the head of the memory is written anew, and libvirt
 //!    starts the machine from it as it would start another one: vmwrapper brings the NICs, at the slots that they had.
-//! 5. [`go_on`]: the guest runs, without carriers first, and learns by its agent which MAC addresses its NICs have now, if they are others. From then on the memory is of no use: the guest writes to its disks. So it is
-//!    removed before. Done again by the next controld, if the record still has the note.
+//! 5. [`go_on`]: the guest runs, without carriers first, and learns by its agent which MAC addresses its NICs have now, if they are others.
+//!    From then on the memory is of no use, as the guest writes to its disks, so it is removed before. Done again by the next controld, if the
+//!    record still has the note.
 //!
 //! What fails before the guest runs is undone as that of any other container and its start. The pod's next container goes on from the memory
 //! then ([`hand_over`]), and boots if the guest has run.
