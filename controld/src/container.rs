@@ -121,7 +121,12 @@ impl Containers {
         let began = Instant::now();
         let _pass = self.mutex.lock(create.sandbox.as_str()).await;
         let sandbox = self.ready_sandbox(&create.sandbox)?;
-        let replaced = match admission::judge(&self.uses.store.containers_of(&create.sandbox), &create.config)? {
+        let present = self.uses.store.containers_of(&create.sandbox);
+        if waking.is_some() && !present.is_empty() {
+            let what = format!("sandbox `{}` has a container already; remove the pod first", create.sandbox);
+            return Err(Error::new(Kind::Exists, what));
+        }
+        let replaced = match admission::judge(&present, &create.config)? {
             Admission::Same(id) => return Ok(id),
             Admission::New(replaced) => replaced,
         };

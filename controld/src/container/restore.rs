@@ -41,7 +41,8 @@ impl Containers {
     /// Makes a container whose guest goes on from a checkpoint once it is started.
     ///
     /// # Errors
-    /// That of [`Self::create`]; when the guest cannot go on as this, or a file of the checkpoint is damaged.
+    /// That of [`Self::create`]; when the guest cannot go on as this, a file of the checkpoint is damaged, or the sandbox has a container, which
+    /// may be of no checkpoint.
     pub async fn restore(&self, create: Create, waking: &Waking) -> Result<ContainerId> {
         let made = self.create_of(create, Some(waking)).await;
         self.uses.checkpoints.tally().restored(made.is_ok());

@@ -3,15 +3,13 @@
 //! All that can be known before is judged before. What a crash leaves is what one amid RunPodSandbox or CreateContainer leaves, and the same
 //! call again goes on from there.
 
-use std::collections::BTreeMap;
-
 use common::Chain;
 use proto::tap::{MacAddr, PodId};
 use vmspec::error::{Error, Kind, Result};
 use vmspec::{ContainerConfig, ContainerId, SandboxConfig};
 
 use super::Sandboxes;
-use crate::container::{Create, Waking};
+use crate::container::Create;
 use crate::model::Sandbox;
 
 /// What a pod is to be made of.
@@ -48,32 +46,23 @@ impl Sandboxes {
             let macs = self.free(waking.macs(), there.as_ref(), learns)?;
             (self.run_with(sandbox, &macs).await?, there.is_none())
         };
-        match self.make(&id, container, annotations, &waking).await {
+        let create = Create { sandbox: id.clone(), config: container, annotations };
+        match self.containers.restore(create, &waking).await {
             Ok(made) => {
                 tracing::info!(pod = %id, container = %made, checkpoint = path, "pod made of a checkpoint");
                 Ok((id, made))
             }
             Err(error) => {
-                if is_new && let Err(left) = self.remove(&id).await {
+                // Somebody may have made a container in it meanwhile, which is not ours to remove.
+                if is_new
+                    && self.uses.store.containers_of(&id).is_empty()
+                    && let Err(left) = self.remove(&id).await
+                {
                     tracing::error!(pod = %id, error = %Chain(&left), "sandbox of a pod that was not made of its checkpoint not removed; stop it to try again");
                 }
                 Err(error)
             }
         }
-    }
-
-    async fn make(
-        &self,
-        id: &PodId,
-        config: ContainerConfig,
-        annotations: BTreeMap<String, String>,
-        waking: &Waking,
-    ) -> Result<ContainerId> {
-        if !self.uses.store.containers_of(id).is_empty() {
-            let what = format!("sandbox `{id}` has a container already; remove the pod first");
-            return Err(Error::new(Kind::Exists, what));
-        }
-        self.containers.restore(Create { sandbox: id.clone(), config, annotations }, waking).await
     }
 
     /// Those of these addresses that no other pod of the node has: on one network the two would take each other's frames.
