@@ -30,7 +30,8 @@ if [ -e /etc/machine-id ] && read -r id </proc/sys/kernel/random/uuid; then
 	[ ! -f /var/lib/dbus/machine-id ] || [ -L /var/lib/dbus/machine-id ] || cp /etc/machine-id /var/lib/dbus/machine-id
 fi
 for key in /etc/ssh/ssh_host_*_key; do
-	[ -e "$key" ] || break
+	# Without it there would be no keys, and nobody could log in.
+	[ -e "$key" ] && command -v ssh-keygen >/dev/null || break
 	rm -f /etc/ssh/ssh_host_*_key /etc/ssh/ssh_host_*_key.pub
 	ssh-keygen -A >/dev/null 2>&1
 	systemctl try-restart ssh.service sshd.service >/dev/null 2>&1
@@ -106,6 +107,12 @@ mod tests {
         }
         let (before, after) = SCRIPT.split_once(r#"[ -n "$2" ] || exit 0"#).expect("the same pod ends there");
         assert!(!before.contains("machine-id") && after.contains("machine-id") && after.contains("ssh_host"));
+    }
+
+    #[test]
+    fn keys_stay_where_none_can_be_made() {
+        let looks = SCRIPT.find("command -v ssh-keygen").expect("looked for");
+        assert!(looks < SCRIPT.find("rm -f /etc/ssh").expect("removed"));
     }
 
     #[test]
