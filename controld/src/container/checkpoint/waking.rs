@@ -204,10 +204,14 @@ impl Waking {
         let (files, unwanted) = (self.files.clone(), self.unwanted.clone());
         let make = move || {
             let image = image.to_str().ok_or_else(|| Error::new(Kind::Internal, "the image's path is not UTF-8"))?;
-            let made = new_file(&at).map_err(|cause| failed("the root disk not made", cause))?;
-            files.files()?.copy(&Of::Root, &made, &unwanted)?;
-            overlay::adopt(&made, &image_id, image, size)?;
-            finish(&made, Some(qemu)).map_err(|cause| failed("the root disk not made", cause))
+            let not_made = |cause| failed("the root disk not made", cause);
+            let made = new_file(&at).map_err(not_made)?;
+            let fill = || {
+                files.files()?.copy(&Of::Root, &made, &unwanted)?;
+                overlay::adopt(&made, &image_id, image, size)?;
+                finish(&made, Some(qemu)).map_err(not_made)
+            };
+            whole_or_gone(&at, fill())
         };
         self.work(&Of::Root, make).await
     }
@@ -222,8 +226,11 @@ impl Waking {
         let make = move || {
             remove(&at).map_err(not_made)?;
             let made = new_file(&at).map_err(not_made)?;
-            files.files()?.copy(&Of::Uefi, &made, &unwanted)?;
-            finish(&made, Some(qemu)).map_err(not_made)
+            let fill = || {
+                files.files()?.copy(&Of::Uefi, &made, &unwanted)?;
+                finish(&made, Some(qemu)).map_err(not_made)
+            };
+            whole_or_gone(&at, fill())
         };
         self.work(&Of::Uefi, make).await
     }
@@ -238,8 +245,11 @@ impl Waking {
         let make = move || {
             remove_memories(&at).map_err(not_made)?;
             let made = new_file(&at).map_err(not_made)?;
-            files.files()?.copy(&Of::Memory, &made, &unwanted)?;
-            finish(&made, None).map_err(not_made)
+            let fill = || {
+                files.files()?.copy(&Of::Memory, &made, &unwanted)?;
+                finish(&made, None).map_err(not_made)
+            };
+            whole_or_gone(&at, fill())
         };
         self.work(&Of::Memory, make).await
     }
@@ -311,6 +321,15 @@ fn new_file(at: &Path) -> io::Result<File> {
     let file = File::from(openat(CWD, at, flags, Mode::RUSR | Mode::WUSR)?);
     file.set_permissions(fs::Permissions::from_mode(0o600))?;
     Ok(file)
+}
+
+/// Removes a file that was made anew and did not become whole: the disk may be full, and the pod may stay.
+fn whole_or_gone(at: &Path, filled: Result<()>) -> Result<()> {
+    filled.inspect_err(|_why| {
+        if let Err(cause) = remove(at) {
+            tracing::warn!(path = %at.display(), %cause, "a part of a checkpoint's file stays");
+        }
+    })
 }
 
 fn finish(file: &File, owner: Option<QemuUser>) -> io::Result<()> {
@@ -440,6 +459,17 @@ mod tests {
         names.sort();
         assert_eq!(names, ["memory.json", "root.qcow2"]);
         remove_memories(&dir.path().join("gone/c.memory")).expect("there are none");
+    }
+
+    #[test]
+    fn a_file_that_did_not_become_whole_is_gone() {
+        let dir = tempfile::tempdir().expect("tempdir");
+        let at = dir.path().join("a.memory");
+        fs::write(&at, "").expect("written");
+        whole_or_gone(&at, Ok(())).expect("whole");
+        assert!(at.exists());
+        let error = whole_or_gone(&at, Err(Error::new(Kind::DataLoss, "damaged"))).expect_err("damaged");
+        assert_eq!((error.kind(), at.exists()), (Kind::DataLoss, false));
     }
 
     #[tokio::test]
