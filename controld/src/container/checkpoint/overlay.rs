@@ -45,8 +45,9 @@ enum NoLayer {
 pub(super) fn adopt(file: &File, image_id: &str, path: &str, size: u64) -> Result<()> {
     let io_error = |cause: io::Error| failed("the root disk's layer of the checkpoint not looked at", cause);
     let judged = || -> io::Result<Result<(), NoLayer>> {
-        // An id is what our images may name; a path is judged as a stranger's.
-        if let Err(none) = name(file, image_id)? {
+        // An id is what our images may name; a path is judged as a stranger's. All that the path will take is cleared before, so that it is put
+        // over nothing that was judged.
+        if let Err(none) = name(file, image_id, path.len())? {
             return Ok(Err(none));
         }
         let policy = Policy { allow_raw: false, max_virtual_size: size };
@@ -58,14 +59,14 @@ pub(super) fn adopt(file: &File, image_id: &str, path: &str, size: u64) -> Resul
         if summary.virtual_size != size {
             return Ok(Err(NoLayer::Size(summary.virtual_size, size)));
         }
-        name(file, path)
+        name(file, path, 0)
     };
     let refused = |cause| Error::because(Kind::DataLoss, "the root disk's layer of the checkpoint is not taken", cause);
     judged().map_err(io_error)?.map_err(refused)
 }
 
-/// Has a layer name what it stands on, where it has named that before.
-fn name(file: &File, name: &str) -> io::Result<Result<(), NoLayer>> {
+/// Has a layer name what it stands on, where it has named that before, with zeros behind it up to so many bytes.
+fn name(file: &File, name: &str, cleared: usize) -> io::Result<Result<(), NoLayer>> {
     let mut header = [0; HEADER];
     match file.read_exact_at(&mut header, 0) {
         Err(short) if short.kind() == io::ErrorKind::UnexpectedEof => return Ok(Err(NoLayer::Foreign)),
@@ -81,7 +82,7 @@ fn name(file: &File, name: &str) -> io::Result<Result<(), NoLayer>> {
     if at == 0 || had == 0 {
         return Ok(Err(NoLayer::Alone));
     }
-    let len = name.len().max(usize::try_from(had).unwrap_or(usize::MAX));
+    let len = name.len().max(cleared).max(usize::try_from(had).unwrap_or(usize::MAX));
     let end = at.checked_add(len as u64);
     let has_room = at >= HEADER as u64 && len <= MAX_NAME && end.is_some_and(|end| end <= SECTION.min(1 << bits));
     if !has_room {
@@ -133,6 +134,21 @@ mod tests {
             let told: serde_json::Value = serde_json::from_slice(&told.expect("run").stdout).expect("JSON");
             assert_eq!(told["backing-filename"], path);
         }
+    }
+
+    #[test]
+    fn a_longer_name_is_put_over_nothing_that_was_judged() {
+        let dir = tempfile::tempdir().expect("tempdir");
+        let file = layer(dir.path(), &[]);
+        let mut at = [0; 8];
+        file.read_exact_at(&mut at, NAME_AT as u64).expect("a header");
+        let at = u64::from_be_bytes(at);
+        let path = format!("/{}", "a".repeat(199));
+        file.write_all_at(b"behind", at + 190).expect("written");
+        name(&file, ID, path.len()).expect("written").expect("there is room");
+        let mut there = [1; 200];
+        file.read_exact_at(&mut there, at).expect("read");
+        assert!(there.starts_with(ID.as_bytes()) && there[ID.len()..].iter().all(|byte| *byte == 0));
     }
 
     #[test]
