@@ -6,7 +6,7 @@ use vmspec::explain::{Made, Root, Said, Setting, explain};
 use vmspec::plan::VolumeDisk;
 use vmspec::settings::Handler;
 
-use crate::model::Container;
+use crate::model::{Container, ContainerState};
 
 /// Of a machine that there is. Who said so is told by the handler's settings as they are now; `None` if the record's annotations
 /// are no longer understood.
@@ -48,7 +48,14 @@ pub fn of_record(container: &Container, handler: &Handler, net: Option<&PodNet>)
     }));
     settings.extend(container.restore.as_ref().map(|note| {
         let whose = if note.is_clone { "another pod's" } else { "this pod's" };
-        let from = format!("the guest goes on from this checkpoint, which was {whose}, when it is started");
+        let when = match container.state {
+            ContainerState::Exited => {
+                "in the pod's next container, if the guest has not run and that is the same machine"
+            }
+            ContainerState::Running => "as soon as all of its start is done",
+            ContainerState::Created | ContainerState::Starting | ContainerState::Uncertain => "when it is started",
+        };
+        let from = format!("the guest goes on from this checkpoint, which was {whose}, {when}");
         Setting { name: "restored from", value: note.dir.display().to_string(), from }
     }));
     Some(settings)
@@ -82,6 +89,9 @@ mod tests {
         let settings = of_record(&container, &Handler::default(), None).expect("understood");
         let told = settings.into_iter().find(|it| it.name == "restored from").expect("told");
         assert!(told.value == "/c" && told.from.contains("another pod's"), "{}", told.from);
+        let ended = Container { state: ContainerState::Exited, ..container };
+        let settings = of_record(&ended, &Handler::default(), None).expect("understood");
+        assert!(settings.iter().any(|it| it.name == "restored from" && it.from.contains("next container")));
     }
 
     #[test]

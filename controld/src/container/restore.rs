@@ -44,9 +44,12 @@ impl Containers {
     /// That of [`Self::create`]; when the guest cannot go on as this, a file of the checkpoint is damaged, or the sandbox has a container, which
     /// may be of no checkpoint.
     pub async fn restore(&self, create: Create, waking: &Waking) -> Result<ContainerId> {
-        let made = self.create_of(create, Some(waking)).await;
-        self.uses.checkpoints.tally().restored(made.is_ok());
-        made
+        self.create_of(create, Some(waking)).await
+    }
+
+    /// Counts that a pod was made of a checkpoint, or was not.
+    pub fn count_restored(&self, is_made: bool) {
+        self.uses.checkpoints.tally().restored(is_made);
     }
 
     /// The container that an earlier [`Self::restore`] has made in a sandbox of the same checkpoint, if it was not started since.
@@ -91,6 +94,10 @@ impl Containers {
                 "a disk of it is of a volume, which has gone on without the memory",
             ),
             (!found.held.is_empty(), "devices of the node are passed through to it"),
+            (
+                draft.hardware().described.start_paused,
+                "it is to be paused at its start, and the guest of a checkpoint runs",
+            ),
         ];
         if let Some((_, why)) = refused.into_iter().find(|(is_so, _)| *is_so) {
             return Err(Error::new(Kind::State, format!("a pod cannot be made of a checkpoint: {why}")));

@@ -74,7 +74,7 @@ impl Tally {
         registry.register_with_unit(WRITTEN, help, Unit::Bytes, self.bytes.clone());
         let help = "How long guests stood still for checkpoints of which memory and disks were written";
         registry.register_with_unit(PAUSE, help, Unit::Seconds, self.paused.clone());
-        let help = "Tries to make a container that goes on from a checkpoint since the start of controld, by what came of them";
+        let help = "Calls to make a pod of a checkpoint since the start of controld, by what came of them";
         registry.register(RESTORED, help, self.restored.clone());
         // So that a rate sees the first of each.
         for is_made in [true, false] {
@@ -85,7 +85,7 @@ impl Tally {
         }
     }
 
-    /// A container was made that goes on from a checkpoint, or was not.
+    /// A pod was made of a checkpoint, or was not.
     pub(super) fn restored(&self, is_made: bool) {
         self.restored.get_or_create(&restored(is_made)).inc();
     }

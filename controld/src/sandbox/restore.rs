@@ -28,6 +28,12 @@ impl Sandboxes {
     /// When the guest cannot go on as this pod: all that differs is told, and nothing is made. When the network gives other addresses, or a
     /// step fails: then nothing is left, or the sandbox is on record as not ready.
     pub async fn restore(&self, restore: Restore) -> Result<(PodId, ContainerId)> {
+        let made = self.make_of(restore).await;
+        self.containers.count_restored(made.is_ok());
+        made
+    }
+
+    async fn make_of(&self, restore: Restore) -> Result<(PodId, ContainerId)> {
         let Restore { path, sandbox, container } = restore;
         let waking = self.containers.open_checkpoint(&path).await?;
         let annotations = sandbox.annotations.clone();

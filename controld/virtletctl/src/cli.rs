@@ -225,9 +225,9 @@ pub enum Command {
     Checkpoint(Checkpoint),
     /// Make a pod of a checkpoint, whose guest goes on from there; prints its name and IP
     ///
-    /// The pod is said as for `run`, and has to be of the image, size and disks that it was of. Its network is another one: the guest keeps
-    /// the MAC addresses of its NICs, which no other pod of the node may have, and asks for its addresses anew. docs/checkpoint.md says
-    /// what a copy of a guest has in common with the first.
+    /// The pod is said as for `run`, and has to be of the image, size and disks that it was of. Its network is another one, of which
+    /// the guest asks for its addresses anew. It keeps the MAC addresses of its NICs, or learns others from our agent, if it has that.
+    /// docs/checkpoint.md says what a copy of a guest has in common with the first.
     Restore(Restore),
     /// Remove pods, with their disks and logs; prints what was removed
     ///

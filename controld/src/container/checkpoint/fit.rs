@@ -198,10 +198,12 @@ fn nics(made: &[NicMade], now: &[NicMade], learns: bool) -> Vec<String> {
         {
             differs.push(format!("NIC `{name}` had {had} queues, and would have {has}"));
         }
-        if mac != now.mac && !learns {
+        let is_others = made.iter().any(|other| other.mac == now.mac);
+        if mac != now.mac && (!learns || is_others) {
+            let why =
+                if is_others { "another NIC of the guest has" } else { "the guest does not learn without our agent" };
             differs.push(format!(
-                "NIC `{name}` has {mac}, and its network gives {}, which the guest does not learn without our agent; have a plugin of the \
-                 network declare the capability `mac`",
+                "NIC `{name}` has {mac}, and its network gives {}, which {why}; have a plugin of the network declare the capability `mac`",
                 now.mac
             ));
         }
@@ -304,6 +306,14 @@ mod tests {
         let now = [other];
         assert_eq!(nics(&made, &now, true), [""; 0]);
         assert_eq!((nics(&made, &now, false).len(), nics(&made, &[], true).len()), (1, 1));
+        let second = NicMade {
+            name: "net1".into(),
+            mac: "02:00:00:00:00:03".parse().expect("a MAC address"),
+            ..made[0].clone()
+        };
+        let swapped = [NicMade { mac: second.mac, ..made[0].clone() }, NicMade { mac: made[0].mac, ..second.clone() }];
+        let told = nics(&[made[0].clone(), second], &swapped, true);
+        assert!(told.len() == 2 && told[0].contains("another NIC of the guest has"), "{told:?}");
         let unsaid = [NicMade { queues: None, ..made[0].clone() }];
         assert_eq!(nics(&unsaid, &made, false), [""; 0], "of an earlier release");
     }

@@ -9,8 +9,8 @@
 //! 4. [`launch`]: each start has a token of its own in the machine's description, so the head of the memory is written anew, and libvirt
 //!    starts the machine from it as it would start another one: vmwrapper brings the NICs, at the slots that they had.
 //! 5. [`go_on`]: the guest runs, without carriers first, and learns by its agent which MAC addresses its NICs have now, if they are others.
-//!    From then on the memory is of no use, as the guest writes to its disks, so it is removed before. Done again by the next controld, if the
-//!    record still has the note.
+//!    From then on the memory is of no use, as the guest writes to its disks, so it is emptied before; an empty one says that the guest may not
+//!    run yet, and none that it has run. Done again from there by the next controld, if the record still has the note.
 //!
 //! What fails before the guest runs is undone as that of any other container and its start. The pod's next container goes on from the memory
 //! then ([`hand_over`]), and boots if the guest has run.
@@ -26,6 +26,7 @@ use common::dns::host_name;
 use common::{Chain, off_reactor};
 use proto::tap::{MacAddr, PodNet, QemuUser};
 use rustix::fs::{CWD, Mode, OFlags, openat};
+use rustix::io::Errno;
 use tokio::time::sleep;
 use tokio_util::sync::CancellationToken;
 use tracing::Instrument as _;
@@ -292,11 +293,27 @@ pub(in crate::container) async fn hand_over(from: &MachinePlan, to: &MachinePlan
         return Ok(false);
     }
     let (from, to) = (memory_of(from), memory_of(to));
-    match off_reactor(move || fs::hard_link(from, to)).await {
-        Ok(()) => Ok(true),
+    let linked = move || {
+        // It may have run.
+        if fs::metadata(&from)?.len() == 0 {
+            return Ok(false);
+        }
+        fs::hard_link(from, to).map(|()| true)
+    };
+    match off_reactor(linked).await {
         // It has run.
         Err(absent) if absent.kind() == io::ErrorKind::NotFound => Ok(false),
-        Err(cause) => Err(io_failed("the guest's memory not handed over to the pod's next container", cause)),
+        handed => {
+            handed.map_err(|cause| io_failed("the guest's memory not handed over to the pod's next container", cause))
+        }
+    }
+}
+
+/// Empties a memory, if there is one.
+fn empty(memory: &Path) -> io::Result<bool> {
+    match openat(CWD, memory, OFlags::WRONLY | OFlags::NOFOLLOW | OFlags::CLOEXEC, Mode::empty()) {
+        Err(Errno::NOENT) => Ok(false),
+        opened => File::from(opened?).set_len(0).map(|()| true),
     }
 }
 
@@ -378,10 +395,14 @@ pub(in crate::container) async fn launch(
 pub(in crate::container) async fn go_on(uses: &Arc<Uses>, container: &Container) -> Result<()> {
     let (id, memory) = (container.machine.id.uuid(), memory_of(&container.machine));
     let nics = nics_with_carrier(uses, container)?;
+    let not_removed = |cause| io_failed("the guest's memory not removed", cause);
     // What runs writes to its disks, of which the memory knows nothing: it is restored no second time.
-    let removed = off_reactor(move || remove_memories(&memory)).await;
-    removed.map_err(|cause| io_failed("the guest's memory not removed", cause))?;
-    uses.hypervisor.run_woken(id, nics.clone()).await?;
+    let emptied = memory.clone();
+    if off_reactor(move || empty(&emptied)).await.map_err(not_removed)? {
+        uses.hypervisor.run_woken(id, nics.clone()).await?;
+        // From here on whoever pauses it is not undone.
+        off_reactor(move || remove_memories(&memory)).await.map_err(not_removed)?;
+    }
     match container.restore.as_ref().map(|note| &*note.learns) {
         Some(learns) if !learns.is_empty() => uses.agents.learn(container.machine.id, learns).await?,
         _ => sleep(NO_CARRIER).await,
@@ -485,6 +506,9 @@ mod tests {
         assert!(!hand_over(&last, &larger).await.expect("another machine"));
         assert!(hand_over(&last, &next).await.expect("the same"));
         assert_eq!(fs::read(memory_of(&next)).expect("handed over"), b"memory");
+        fs::remove_file(memory_of(&last)).expect("removed");
+        assert!(empty(&memory_of(&next)).expect("emptied") && !empty(&memory_of(&last)).expect("none"));
+        assert!(!hand_over(&next, &last).await.expect("it may have run"));
         remove_memories(&memory_of(&next)).expect("it runs");
         assert!(!hand_over(&last, &next).await.expect("it has run"));
     }

@@ -85,11 +85,17 @@ impl Agents {
         if name.len() > MAX_NAME || name.chars().any(|c| !(c.is_ascii_alphanumeric() || matches!(c, '-' | '.'))) {
             return Err(Error::new(Kind::Invalid, "the pod's host name is none of a guest"));
         }
+        let command = |argv: Vec<String>| Command {
+            machine: id,
+            start: Start { argv, ..Start::default() },
+            patience: PATIENCE,
+            has_agent: false,
+        };
+        // Once it answers: the time is to be that of then.
+        self.run(command(["/bin/sh", "-c", "exit 0"].map(str::to_owned).into()), Some(LIMIT)).await?;
         let now = (now_nanos() / 1_000_000_000).to_string();
         let argv = ["/bin/sh", "-c", SCRIPT, "sh", &now, name].map(str::to_owned).into();
-        let start = Start { argv, ..Start::default() };
-        let command = Command { machine: id, start, patience: PATIENCE, has_agent: false };
-        self.run(command, Some(LIMIT)).await.map(drop)
+        self.run(command(argv), Some(LIMIT)).await.map(drop)
     }
 }
 
