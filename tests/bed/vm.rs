@@ -19,6 +19,7 @@ mod life;
 mod networks;
 mod pause;
 mod resources;
+mod restore;
 pub(crate) mod roots;
 mod secrets;
 mod seeds;
@@ -42,6 +43,7 @@ const TABLES: &[&[Case]] = &[
     host_devices::CASES,
     image_volumes::CASES,
     checkpoint::CASES,
+    restore::CASES,
     claims::CASES,
     cloud::CASES,
     console::CASES,

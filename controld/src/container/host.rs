@@ -10,6 +10,7 @@ use std::time::Duration;
 use common::{Chain, off_reactor};
 use nix::sys::statvfs::statvfs;
 use proto::tap::ProcessId;
+use tokio::time::timeout;
 use tokio_util::sync::CancellationToken;
 use tracing::Span;
 use vmspec::agent::{disks_of, setup_of};
@@ -34,6 +35,8 @@ use crate::store::boot::Boot;
 
 /// How long the volumes of a machine that waits for room may take to say how much they have. Its stop waits meanwhile.
 const ROOM_DEADLINE: Duration = Duration::from_secs(5);
+/// How long a guest may take to go on from its checkpoint, before that is tried again.
+const GOES_ON: Duration = Duration::from_secs(30);
 /// What stat(2) counts, in bytes.
 const BLOCK: u64 = 512;
 
@@ -184,7 +187,9 @@ impl Host for Arc<Uses> {
 
     async fn let_run(&self, container: &Container) -> Result<()> {
         if container.restore.is_some() {
-            return checkpoint::go_on(self, container).await;
+            // Done again; a stop is to be heard meanwhile.
+            let late = |_| Err(Error::new(Kind::Deadline, "the guest has not gone on from its checkpoint yet"));
+            return timeout(GOES_ON, checkpoint::go_on(self, container)).await.unwrap_or_else(late);
         }
         let beginning = start::beginning(self, container).await?;
         self.hypervisor.let_run(container.machine.id.uuid(), beginning).await

@@ -37,8 +37,7 @@ impl Hypervisor {
         &self,
         turn: StartTurn,
         id: Uuid,
-        memory: &Path,
-        log: &Path,
+        (memory, log): (&Path, &Path),
         deadline: Duration,
         unwanted: &CancellationToken,
     ) -> Result<()> {

@@ -89,7 +89,7 @@ impl Sandboxes {
         }
     }
 
-    async fn settle_sandbox(&self, id: &PodId) -> Result<()> {
+    pub(super) async fn settle_sandbox(&self, id: &PodId) -> Result<()> {
         let _pass = self.mutex.lock(id.as_str()).await;
         let Some(sandbox) = self.uses.store.sandbox(id) else { return Ok(()) };
         match sandbox.state {

@@ -40,6 +40,12 @@ impl Sandboxes {
         let (namespace, name, uid, _attempt) = sandbox.key();
         // Two calls for one pod, and two pods with the same addresses, are one after the other.
         let _pod = self.mutex.lock(format!("restore/{namespace}/{name}/{uid}")).await;
+        // What a killed controld has left half made of the same pod is undone beside the start, and is in the way until then.
+        let all = self.uses.store.sandboxes();
+        if let Some(half) = all.iter().find(|other| other.key() == sandbox.key() && self.half_made.contains(&other.id))
+        {
+            self.settle_sandbox(&half.id).await?;
+        }
         if let Some(id) = self.there(&sandbox)?
             && let Some(made) = self.containers.restored(&id, &container, &waking)
         {

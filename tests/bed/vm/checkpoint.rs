@@ -1,4 +1,4 @@
-//! A pod whose machine is written to a directory while it runs, and one that is made of that.
+//! A pod whose machine is written to a directory while it runs. [`super::restore`] makes pods of that.
 
 use std::fs;
 use std::os::unix::fs::{MetadataExt as _, PermissionsExt as _};
@@ -6,18 +6,12 @@ use std::path::Path;
 use std::time::Duration;
 
 use anyhow::{Context as _, Result, anyhow, ensure};
-use proto::cri::{
-    CheckpointPodRequest, ContainerConfig, ContainerState, LinuxContainerConfig, LinuxContainerResources,
-    ListPodSandboxRequest, PodSandboxConfig, RestorePodRequest,
-};
-use serde_json::{Value, json};
-use tests::agent_image::tiny_with_agent;
+use proto::cri::{CheckpointPodRequest, ContainerConfig};
+use serde_json::Value;
 use tests::case::{Bed, Case};
-use tests::cni::{self, Network};
 use tests::command::{Ended, TOOL_DEADLINE, command, finish, sh};
 use tests::counting::{SCRIPT, complete, counts};
 use tests::cri;
-use tests::image_server::Fault;
 use tests::libvirt::{only_qemu, virsh};
 use tests::node::{BOOT_DEADLINE, CRI_SOCKET, Node, Vm, user_data};
 use tests::wait::{wait_for, wait_until};
@@ -25,30 +19,21 @@ use tonic::Code;
 
 use super::emptydirs::{self, emptydir};
 
-const GRACE: Duration = Duration::from_secs(30);
+pub(super) const GRACE: Duration = Duration::from_secs(30);
 /// What there is while one is made, and what there is then.
 const PARTIAL: &str = "checkpoint.partial";
 const WHOLE: &str = "checkpoint";
 const FILES: &[&str] = &["disk-0.raw", "manifest.json", "memory", "root.qcow2"];
-/// Asks for its addresses anew each time that the NIC's carrier was away, as other guests' network services do, and counts then.
-const ASKS: &str = "#!/bin/sh\n\
-    c=/sys/class/net/eth0; read -r n <$c/carrier_down_count\n\
-    (while :; do read -r m <$c/carrier_down_count; [ $m = $n ] || { n=$m; until read -r u <$c/carrier && [ $u = 1 ]; do usleep 20000; done; \
-    nic down eth0; nic up eth0; }; usleep 50000; done) >/dev/null 2>&1 &\n";
 /// Writes to the disk of 16 MiB, and counts then.
 const WRITES: &str = "#!/bin/sh\n\
     for disk in /sys/block/vd*; do [ $(cat $disk/size) = 32768 ] && echo kept | dd of=/dev/${disk##*/} conv=fsync; done\n";
 
 pub(super) const CASES: &[Case] =
-    &[Case { name: "vm::a_pod_is_checkpointed_and_runs_on", deadline: Duration::from_secs(600), run: checkpointed }];
+    &[Case { name: "vm::a_pod_is_checkpointed_and_runs_on", deadline: Duration::from_secs(480), run: checkpointed }];
 
 fn checkpointed(bed: &Bed) -> Result<()> {
-    let mut network = Network { masquerade: true, ..Network::BRIDGE }.conflist();
-    network["plugins"][0]["capabilities"] = json!({"mac": true});
-    let mut node = Node::on(bed, &network, &cni::debian_plugins(), "handlers.virtlet.guest_agent = true")?;
-    let image = node.images.offer("agent.qcow2", &tiny_with_agent(bed)?, Fault::None);
-    node.cri.pull(&image)?;
-    let vm = boot(&node, &image)?;
+    let mut node = Node::start(bed)?;
+    let vm = boot(bed, &node)?;
     let qemu = only_qemu()?;
     refused(bed, &node, &vm)?;
 
@@ -62,7 +47,6 @@ fn checkpointed(bed: &Bed) -> Result<()> {
     ensure!(memory.contains(&vm.domain()?), "not of this machine:\n{memory}");
     sh(&format!("qemu-img check -q {path}/{WHOLE}/root.qcow2"))?;
     goes_on(&vm)?;
-    let last = counts(&vm.log_text()?).len();
 
     twice(bed, &node, &vm)?;
     for is_killed in [false, true] {
@@ -71,122 +55,20 @@ fn checkpointed(bed: &Bed) -> Result<()> {
     }
     ensure!(only_qemu()? == qemu, "another QEMU");
     complete(&vm.log_text()?)?;
-    woken(&mut node, &vm, Origin { image: &image, dir: &dir, last })
-}
-
-/// What pods of other names go on from.
-#[derive(Clone, Copy)]
-struct Origin<'a> {
-    image: &'a str,
-    dir: &'a Path,
-    /// The number that the guest had come to just after the checkpoint.
-    last: usize,
-}
-
-/// A clone runs beside the first, with another address and name, and a pod of another name goes on when the first was removed.
-fn woken(node: &mut Node, vm: &Vm, from: Origin<'_>) -> Result<()> {
-    let clone = made(node, "clone", from)?;
-    // By its agent, which is told beside the start.
-    wait_for("a clone with its own name", BOOT_DEADLINE, || {
-        Ok(told(&clone, "hostname").is_ok_and(|name| name.contains("clone")).then_some(()))
-    })?;
-    ensure!(told(&clone, "nic")? != told(vm, "nic")?, "two guests with one address");
-    goes_on(vm)?;
-    node.remove_vm(&clone, GRACE)?;
-    node.remove_vm(vm, GRACE)?;
-    unfit(node, from)?;
-
-    let copy = made(node, "woken", from)?;
-    // It runs on as any other.
-    node.controld.kill9()?;
-    node.controld.start_again()?;
-    node.wait_ready()?;
-    goes_on(&copy)?;
-    node.remove_vm(&copy, GRACE)
-}
-
-/// What is not as the checkpoint is told, and makes nothing.
-fn unfit(node: &Node, from: Origin<'_>) -> Result<()> {
-    let resources = LinuxContainerResources { memory_limit_in_bytes: 1 << 30, ..Default::default() };
-    let mut larger = asked(node, "larger", from)?;
-    for container in &mut larger.container_configs {
-        container.linux = Some(LinuxContainerConfig { resources: Some(resources.clone()), ..Default::default() });
-    }
-    let refused = node.cri.call(|mut client| async move { client.restore_pod(larger).await });
-    let status = refused.err().context("not refused")?;
-    ensure!(status.code() == Code::FailedPrecondition, "{status}");
-    ensure!(status.message().contains("memory in bytes was"), "{status}");
-    let list = ListPodSandboxRequest::default();
-    let left = node.cri.call(|mut client| async move { client.list_pod_sandbox(list).await })?;
-    ensure!(left.items.is_empty(), "a pod that was refused is there: {left:?}");
-    Ok(())
-}
-
-fn asked(node: &Node, name: &str, from: Origin<'_>) -> Result<RestorePodRequest> {
-    let (mut pod, container) = said(node, name, from.image)?;
-    pod.annotations.extend(container.annotations.clone());
-    Ok(RestorePodRequest {
-        checkpoint_path: from.dir.display().to_string(),
-        config: Some(pod),
-        container_configs: vec![container],
-        ..Default::default()
-    })
-}
-
-/// A pod of a checkpoint, whose guest counts on and answers at its new address.
-fn made(node: &Node, name: &str, from: Origin<'_>) -> Result<Vm> {
-    let request = asked(node, name, from)?;
-    let restore =
-        |request: RestorePodRequest| node.cri.call(|mut client| async move { client.restore_pod(request).await });
-    let made = restore(request.clone()).context("RestorePod")?;
-    ensure!(restore(request.clone())? == made, "another answer to the same call");
-    let [restored] = &*made.restored_containers else { return Err(anyhow!("{made:?}")) };
-    ensure!(node.cri.state(&restored.container_id)? == ContainerState::ContainerCreated, "not created");
-    node.cri.start(&restored.container_id).context("StartContainer")?;
-    let network = node.cri.sandbox(&made.pod_sandbox_id)?.network.context("a sandbox without a network")?;
-    let pod = request.config.context("no pod")?;
-    let copy = Vm {
-        machine: node.cri.machine(&restored.container_id)?,
-        log: Path::new(&pod.log_directory).join("vm_0.log"),
-        sandbox: made.pod_sandbox_id.clone(),
-        container: restored.container_id.clone(),
-        ip: network.ip.parse()?,
-        pod,
-    };
-    copy.wait_up()?;
-    goes_on(&copy)?;
-    let log = copy.log_text()?;
-    let counted = counts(&log);
-    let (first, last) = (*counted.first().context("no count")?, from.last);
-    ensure!((2..=last).contains(&first), "it begins with {first}, and the first had come to {last}");
-    ensure!(counted.iter().zip(first..).all(|(count, nth)| *count == nth), "a count is lost:\n{log}");
-    let left = sh("find /var/lib/virtlet/volumes -name '*.memory'")?;
-    ensure!(left.is_empty(), "the memory stays: {left}");
-    Ok(copy)
-}
-
-/// What a guest says of this.
-fn told(vm: &Vm, what: &str) -> Result<String> {
-    let info = vm.info()?;
-    Ok(info.lines().filter(|line| line.starts_with(what)).collect())
+    node.remove_vm(&vm, GRACE)
 }
 
 /// With a disk in an emptyDir.
-fn boot(node: &Node, image: &str) -> Result<Vm> {
-    let (pod, container) = said(node, "kept", image)?;
-    let vm = node.start_pod(pod, &container)?;
+fn boot(bed: &Bed, node: &Node) -> Result<Vm> {
+    let image = node.pull(bed, "tiny.qcow2")?;
+    let pod = node.pod("kept")?;
+    let (_, disk) = emptydir(&pod, "scratch")?;
+    let mut annotations = user_data(&SCRIPT.replacen("#!/bin/sh\n", WRITES, 1));
+    annotations.insert(emptydirs::ANNOTATION.into(), "scratch=16Mi,fs=none".into());
+    let vm = node.start_pod(pod, &ContainerConfig { mounts: vec![disk], ..cri::container(&image, annotations) })?;
     vm.wait_up()?;
     vm.wait_log("count 1.", BOOT_DEADLINE)?;
     Ok(vm)
-}
-
-fn said(node: &Node, name: &str, image: &str) -> Result<(PodSandboxConfig, ContainerConfig)> {
-    let pod = node.pod(name)?;
-    let (_, disk) = emptydir(&pod, "scratch")?;
-    let script = SCRIPT.replacen("#!/bin/sh\n", WRITES, 1).replacen("#!/bin/sh\n", ASKS, 1);
-    let mut annotations = user_data(&script);
-    annotations.insert(emptydirs::ANNOTATION.into(), "scratch=16Mi,fs=none".into());
-    Ok((pod, ContainerConfig { mounts: vec![disk], ..cri::container(image, annotations) }))
 }
 
 /// Of two at one directory there is one, and it is whole.
@@ -270,7 +152,7 @@ fn refused(bed: &Bed, node: &Node, vm: &Vm) -> Result<()> {
     Ok(())
 }
 
-fn of(vm: &Vm, dir: &Path) -> CheckpointPodRequest {
+pub(super) fn of(vm: &Vm, dir: &Path) -> CheckpointPodRequest {
     CheckpointPodRequest {
         pod_sandbox_id: vm.sandbox.clone(),
         output_path: dir.display().to_string(),
@@ -328,7 +210,7 @@ fn whole(dir: &Path, files: &[&str]) -> Result<()> {
 }
 
 /// The guest counts on from the number that it had come to, and answers.
-fn goes_on(vm: &Vm) -> Result<()> {
+pub(super) fn goes_on(vm: &Vm) -> Result<()> {
     let last = counts(&vm.log_text()?).len();
     wait_until("a guest that counts on", BOOT_DEADLINE, || {
         vm.log_text().is_ok_and(|log| counts(&log).len() > last + 20)

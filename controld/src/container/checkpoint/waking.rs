@@ -27,7 +27,7 @@ use common::{Chain, off_reactor};
 use proto::tap::{MacAddr, PodNet, QemuUser};
 use rustix::fs::{CWD, Mode, OFlags, openat};
 use rustix::io::Errno;
-use tokio::time::sleep;
+use tokio::time::{sleep, timeout};
 use tokio_util::sync::CancellationToken;
 use tracing::Instrument as _;
 use uuid::Uuid;
@@ -50,6 +50,8 @@ use crate::model::{Container, RestoreNote, Sandbox};
 /// How long a guest that was woken has no carriers: its kernel sees that at once, and whoever asks for its addresses a moment later.
 /// Nothing tells that they have.
 const NO_CARRIER: Duration = Duration::from_millis(300);
+/// And how much longer at the most where an agent is known to be, which tells that the guest runs.
+const ANSWER: Duration = Duration::from_secs(5);
 /// How names of files with memories end.
 const MEMORIES: &str = ".memory";
 /// Most bytes of what UEFI remembers; QEMU's chip has less than 8 MiB.
@@ -313,7 +315,12 @@ pub(in crate::container) async fn hand_over(from: &MachinePlan, to: &MachinePlan
 fn empty(memory: &Path) -> io::Result<bool> {
     match openat(CWD, memory, OFlags::WRONLY | OFlags::NOFOLLOW | OFlags::CLOEXEC, Mode::empty()) {
         Err(Errno::NOENT) => Ok(false),
-        opened => File::from(opened?).set_len(0).map(|()| true),
+        opened => {
+            let file = File::from(opened?);
+            file.set_len(0)?;
+            // Before anything that the guest writes.
+            file.sync_all().map(|()| true)
+        }
     }
 }
 
@@ -385,7 +392,7 @@ pub(in crate::container) async fn launch(
         Ok::<_, Error>(file.metadata().map_err(not_described)?.len())
     };
     let len = off_reactor(described).await?;
-    uses.hypervisor.wake(turn, container.machine.id.uuid(), &memory, log, pass(len), unwanted).await
+    uses.hypervisor.wake(turn, container.machine.id.uuid(), (memory.as_path(), log), pass(len), unwanted).await
 }
 
 /// Lets a guest run that [`launch`] holds, and has it ask for its addresses anew. Again is fine, also if it runs.
@@ -403,9 +410,17 @@ pub(in crate::container) async fn go_on(uses: &Arc<Uses>, container: &Container)
         // From here on whoever pauses it is not undone.
         off_reactor(move || remove_memories(&memory)).await.map_err(not_removed)?;
     }
-    match container.restore.as_ref().map(|note| &*note.learns) {
-        Some(learns) if !learns.is_empty() => uses.agents.learn(container.machine.id, learns).await?,
-        _ => sleep(NO_CARRIER).await,
+    let learns = container.restore.as_ref().map(|note| &*note.learns).unwrap_or_default();
+    if learns.is_empty() {
+        // An agent that answers has run without carriers, however slow its guest is.
+        let answer = async {
+            if container.machine.guest.has_agent {
+                drop(timeout(ANSWER, uses.agents.learn(container.machine.id, learns)).await);
+            }
+        };
+        tokio::join!(sleep(NO_CARRIER), answer);
+    } else {
+        uses.agents.learn(container.machine.id, learns).await?;
     }
     uses.hypervisor.give_carriers(id, nics).await?;
     tell(uses.clone(), container);
@@ -428,11 +443,15 @@ fn tell(uses: Arc<Uses>, container: &Container) {
         let config = &sandbox.config;
         host_name(&config.hostname, &config.name).to_owned()
     });
-    let id = container.machine.id;
+    let (of, id) = (container.id, container.machine.id);
     let tell = async move {
         // It may have been written amid somebody's freeze.
         if let Err(error) = uses.agents.thaw(id).await {
             tracing::debug!(error = %Chain(&error), "no agent of QEMU's thaws what may have been frozen at the checkpoint");
+        }
+        // It may have ended meanwhile.
+        if uses.store.container(of).is_none() {
+            return;
         }
         match uses.agents.woken(id, name.as_deref()).await {
             Ok(()) => tracing::info!(is_clone, "the guest has gone on from a checkpoint, and its agent has told it so"),

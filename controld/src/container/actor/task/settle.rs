@@ -37,6 +37,10 @@ impl<H: Host> Task<H> {
                 let done = self.happens(Event::Seen(seen.map(|seen| seen.phase))).await;
                 let pause = seen.and_then(|seen| seen.pause);
                 let is_coming_up = seen.is_some_and(|seen| seen.coming_up);
+                if self.life.state() == ContainerState::Running && self.container.restore.is_some() {
+                    // A guest that goes on from a checkpoint runs when it is let, and before that it is held to its resources.
+                    self.confine(is_coming_up).await;
+                }
                 let runs_now = self.let_run(pause, is_coming_up).await;
                 // For its checkpoint, that is our affair alone.
                 let is_written = pause == Some(Pause::ByHand) && self.container.is_written();
@@ -72,6 +76,10 @@ impl<H: Host> Task<H> {
         }
         match self.host.let_run(&self.container).await {
             Ok(()) => {
+                // Somebody may have paused it since it ran: that is to be shown.
+                if self.container.restore.is_some() && pause.is_some() {
+                    self.again.failed(Instant::now());
+                }
                 self.is_held = false;
                 self.gone_on().await;
             }
@@ -150,6 +158,7 @@ impl<H: Host> Task<H> {
     pub(super) async fn pause(&mut self) -> Result<()> {
         self.runs_for("paused")?;
         self.is_not_written("paused")?;
+        self.is_let_run("paused").await?;
         if self.container.pause == Some(Pause::DiskFull) {
             let what = format!("container `{}` is paused already: {}", self.container.id, Pause::DiskFull.message());
             return Err(Error::new(Kind::State, what));
@@ -167,18 +176,23 @@ impl<H: Host> Task<H> {
     pub(super) async fn resume(&mut self) -> Result<()> {
         self.runs_for("resumed")?;
         self.is_not_written("resumed")?;
-        // Not before all is done to it that an earlier controld had yet to do.
-        if self.is_held {
-            self.settle().await;
-        }
-        if self.is_held {
-            let what =
-                format!("container `{}` is still being started, so it cannot be resumed; try again", self.container.id);
-            return Err(Error::new(Kind::State, what));
-        }
+        self.is_let_run("resumed").await?;
         let resumed = self.host.resume(&self.container).await;
         self.settle().await;
         resumed
+    }
+
+    /// Not before all is done to it that an earlier controld had yet to do.
+    async fn is_let_run(&mut self, what: &str) -> Result<()> {
+        if self.is_held {
+            self.settle().await;
+        }
+        if !self.is_held {
+            return Ok(());
+        }
+        let what =
+            format!("container `{}` is still being started, so it cannot be {what}; try again", self.container.id);
+        Err(Error::new(Kind::State, what))
     }
 
     pub(super) fn runs_for(&self, what: &str) -> Result<()> {
