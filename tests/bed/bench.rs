@@ -6,6 +6,7 @@
 
 mod attach;
 mod calls;
+mod checkpoint;
 mod conformance;
 mod datapath;
 mod exec_client;
@@ -44,7 +45,7 @@ use self::report::{Report, Row};
 /// All rows take about twelve minutes on a busy machine of two cores.
 const DEADLINE: Duration = Duration::from_secs(1800);
 type Group = fn(&Bed, &mut Node) -> Result<Vec<Row>>;
-const GROUPS: [(&str, Group); 16] = [
+const GROUPS: [(&str, Group); 17] = [
     ("vmwrapper", wrapper::rows),
     ("attach", attach::rows),
     ("handoff", handoff::rows),
@@ -56,6 +57,7 @@ const GROUPS: [(&str, Group); 16] = [
     ("objects", objects::rows),
     ("calls", calls::rows),
     ("start", start::rows),
+    ("checkpoint", checkpoint::rows),
     ("volumes", volumes::rows),
     ("sessions", sessions::rows),
     ("pull", pull::rows),

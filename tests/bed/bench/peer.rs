@@ -16,7 +16,7 @@ use tests::wait::wait_until;
 
 use super::timed;
 
-const NAME: &str = "peer";
+pub(super) const NAME: &str = "peer";
 /// Below these everything belongs to one machine, but for the images.
 const OURS: [&str; 3] = ["/run/virtlet/", "/var/lib/virtlet/volumes/", "/var/lib/virtlet/console/"];
 const SOON: Duration = Duration::from_secs(10);
