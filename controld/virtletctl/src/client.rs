@@ -303,7 +303,8 @@ async fn call<T>(
     deadline: Duration,
     asked: impl Future<Output = Result<Response<T>, Status>>,
 ) -> Result<T, CtlError> {
-    match tokio::time::timeout(deadline, asked).await {
+    // On the heap: a call of tonic is large, and all that wait for it would have it on their stack.
+    match tokio::time::timeout(deadline, Box::pin(asked)).await {
         Ok(answer) => answer.map(Response::into_inner).map_err(refused(action)),
         Err(_elapsed) => Err(CtlError::Deadline { action: action.to_owned(), deadline }),
     }

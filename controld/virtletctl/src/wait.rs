@@ -2,7 +2,6 @@
 
 use std::future::Future;
 use std::io::{self, IsTerminal as _, Write as _};
-use std::pin::pin;
 use std::time::Duration;
 
 use super::text::shown;
@@ -23,7 +22,7 @@ pub(super) async fn told<T>(what: &str, work: impl Future<Output = T>) -> T {
 }
 
 async fn tell_late<T>(work: impl Future<Output = T>, tell: impl FnOnce()) -> T {
-    let mut work = pin!(work);
+    let mut work = Box::pin(work);
     match tokio::time::timeout(PATIENCE, &mut work).await {
         Ok(done) => done,
         Err(_elapsed) => {
