@@ -1,9 +1,10 @@
 //! How many cases run at a time: as many as keep the processors busy.
 //!
-//! Some cases compute, as their guests are emulated; others mostly wait for leases and deadlines of protocols. So as many run at a time
-//! as there are processors, and one more each time that one of these was idle and there was memory, up to a limit. An emulated guest
-//! costs more the longer it has to wait for a processor, since its clock ticks meanwhile: so not more of them than are needed. Fewer run
-//! than there are threads, since some threads only wait for the turn of their case in the [queue](crate::queue).
+//! Some cases compute, as their guests are emulated; others mostly wait for leases and deadlines of protocols. So there is a place for each
+//! processor, and one more each time that one of these was idle and there was memory, up to a limit; and one less each time that none was.
+//! A place that a case has left is taken at once: hundreds of them take a second each. An emulated guest costs more the longer it has to
+//! wait for a processor, since its clock ticks meanwhile: so not more of them than are needed. Fewer run than there are threads, since
+//! some threads only wait for the turn of their case in the [queue](crate::queue).
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -15,7 +16,7 @@ use libtest_mimic::Arguments;
 
 /// Between two looks at the processors. A case that was started is seen at the next one.
 const LOOK: Duration = Duration::from_secs(2);
-/// One more case runs if so much of all processors was idle.
+/// There is one place more if so much of all processors was idle, and else one less.
 const ROOM: f64 = 0.35;
 /// And if so many KiB of memory are free. Those that were let in a moment ago take theirs later.
 const FREE: u64 = 2 << 20;
@@ -34,6 +35,8 @@ pub(crate) struct Slots {
 #[derive(Debug)]
 struct Running {
     cases: usize,
+    /// For how many there is room, as far as is known.
+    places: usize,
     /// The ranks of those that wait.
     waiting: BTreeSet<usize>,
     looked: Instant,
@@ -57,7 +60,8 @@ impl Slots {
         let processors = std::thread::available_parallelism().map_or(1, NonZero::get);
         let (least, most) = args.test_threads.map_or((processors, processors * MOST), |threads| (threads, threads));
         args.test_threads = Some(most + waiting);
-        let running = Running { cases: 0, waiting: BTreeSet::new(), looked: Instant::now(), times: times() };
+        let running =
+            Running { cases: 0, places: least, waiting: BTreeSet::new(), looked: Instant::now(), times: times() };
         Self { running: Mutex::new(running), changed: Condvar::new(), least, most }
     }
 
@@ -116,18 +120,20 @@ impl Drop for Inside<'_> {
 
 impl Running {
     fn has_place(&mut self, least: usize, most: usize) -> bool {
-        self.cases < least || (self.cases < most && self.there_is_room())
+        if self.looked.elapsed() >= LOOK {
+            self.looked = Instant::now();
+            let (before, now) = (self.times, times());
+            self.times = now;
+            let idle = before.zip(now).map_or(0.0, |(before, now)| now.idle_since(before));
+            self.seen(idle >= ROOM && has_memory(), least, most);
+        }
+        self.cases < self.places
     }
 
-    /// Whether processors were idle since the last look, which was long enough ago, and there is memory.
-    fn there_is_room(&mut self) -> bool {
-        if self.looked.elapsed() < LOOK {
-            return false;
-        }
-        self.looked = Instant::now();
-        let (before, now) = (self.times, times());
-        self.times = now;
-        before.zip(now).is_some_and(|(before, now)| now.idle_since(before) >= ROOM) && has_memory()
+    /// What a look has shown: whether there was room for one more than run.
+    fn seen(&mut self, has_room: bool, least: usize, most: usize) {
+        let places = if has_room { self.places.max(self.cases + 1) } else { self.places - 1 };
+        self.places = places.clamp(least, most);
     }
 }
 
@@ -189,6 +195,23 @@ mod tests {
 
         assert_eq!(available(told), Some(FREE));
         assert_eq!(available("MemTotal: 1 kB\n"), None);
+    }
+
+    #[test]
+    fn there_are_more_places_while_processors_idle_and_fewer_while_none_does() {
+        let mut args = Arguments::default();
+        let mut slots = Slots::of(&mut args, 0);
+        let running = slots.running.get_mut().unwrap();
+        running.places = 2;
+        let seen = |(cases, has_room): (usize, bool)| {
+            running.cases = cases;
+            running.seen(has_room, 2, 5);
+            running.places
+        };
+
+        let looks =
+            [(2, true), (3, true), (3, true), (4, false), (3, false), (0, false), (4, true), (9, true), (9, false)];
+        assert_eq!(looks.map(seen), [3, 4, 4, 3, 2, 2, 5, 5, 4]);
     }
 
     #[test]
