@@ -101,7 +101,7 @@ fn restored(bed: &Bed) -> Result<()> {
 fn said(node: &Node, name: &str, image: &str) -> Result<(PodSandboxConfig, ContainerConfig)> {
     let pod = node.pod(name)?;
     let (_, disk) = emptydir(&pod, "scratch")?;
-    let mut annotations = user_data(&SCRIPT.replacen("#!/bin/sh\n", ASKS, 1));
+    let mut annotations = user_data(SCRIPT);
     annotations.insert(emptydirs::ANNOTATION.into(), "scratch=16Mi,fs=none".into());
     Ok((pod, ContainerConfig { mounts: vec![disk], ..cri::container(image, annotations) }))
 }

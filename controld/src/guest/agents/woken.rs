@@ -19,10 +19,27 @@ const LIMIT: Duration = Duration::from_secs(60);
 const MAX_NAME: usize = 64;
 
 /// `$1` is the time, in seconds since the epoch; `$2` the host name of another pod, or empty for the same. What a guest lacks it does without.
+///
+/// DHCP clients should ask anew when a carrier was away (RFC 2131, section 3.7). Two do not, those of BusyBox and of ISC, and go on with the
+/// first pod's address until half of its lease is over at least.
 const SCRIPT: &str = r#"
 date -u -s "@$1" >/dev/null 2>&1
+for pid in $(pidof udhcpc); do
+	kill -USR2 "$pid" && kill -USR1 "$pid"
+done
+for pid in $(pidof dhclient); do
+	# Another's child, or one that stays in the foreground, is for others to start again.
+	grep -q '^PPid:.1$' "/proc/$pid/status" && ! tr '\0' '\n' <"/proc/$pid/cmdline" | grep -qx -e -d || continue
+	exe=$(readlink "/proc/$pid/exe") && [ -x "$exe" ] || continue
+	# In the cgroup where it was, or it would end with the agent's.
+	xargs -0 sh -c 'pid=$1 exe=$2; shift 3
+		echo $$ >"/sys/fs/cgroup$(sed -n s/^0:://p "/proc/$pid/cgroup")/cgroup.procs"
+		kill "$pid"; n=0
+		while kill -0 "$pid" && [ $n -lt 10 ]; do sleep 1; n=$((n + 1)); done
+		exec "$exe" -nw "$@"' sh "$pid" "$exe" <"/proc/$pid/cmdline" >/dev/null 2>&1 &
+done
 [ -r /dev/hwrng ] && dd if=/dev/hwrng of=/dev/urandom bs=64 count=1 2>/dev/null
-[ -n "$2" ] || exit 0
+[ -n "$2" ] || { wait; exit 0; }
 echo "$2" >/etc/hostname 2>/dev/null
 hostname "$2" 2>/dev/null || echo "$2" >/proc/sys/kernel/hostname
 if [ -e /etc/machine-id ] && read -r id </proc/sys/kernel/random/uuid; then
@@ -37,6 +54,7 @@ for key in /etc/ssh/ssh_host_*_key; do
 	systemctl try-restart ssh.service sshd.service >/dev/null 2>&1
 	break
 done
+wait
 exit 0"#;
 
 /// Pairs of MAC addresses: one by which the guest knows a NIC, and the one that it is to have. Again is fine.
@@ -111,7 +129,7 @@ mod tests {
             let shell = Process::new("sh").args(["-n", "-c", script]).status().expect("run");
             assert!(shell.success(), "{script}");
         }
-        let (before, after) = SCRIPT.split_once(r#"[ -n "$2" ] || exit 0"#).expect("the same pod ends there");
+        let (before, after) = SCRIPT.split_once(r#"[ -n "$2" ] || "#).expect("the same pod ends there");
         assert!(!before.contains("machine-id") && after.contains("machine-id") && after.contains("ssh_host"));
     }
 
