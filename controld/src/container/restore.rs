@@ -9,7 +9,8 @@ use vmspec::plan::{DiskImage, Layer, MachinePlan, Passed, RootDisk};
 use vmspec::{ContainerConfig, ContainerId, SandboxConfig};
 
 use super::checkpoint::{self, Wanted};
-use super::{Containers, Create, Drafted, Waking};
+use super::create::Drafted;
+use super::{Containers, Create, Waking};
 use crate::disks::image_volumes;
 use crate::model::{Container, ContainerState, RestoreNote};
 
