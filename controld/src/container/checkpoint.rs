@@ -14,11 +14,15 @@
 //! - [`source`]: the directory, as it is read.
 //! - [`fit`]: whether a checkpoint can go on as a machine of this node. Pure.
 //! - [`overlay`]: the root disk's layer, judged.
+//! - [`memory`]: the file of the memory, until the guest runs.
+//! - [`going_on`]: the start from it.
 
 mod copy;
 mod cpu;
 mod fit;
+mod going_on;
 mod manifest;
+mod memory;
 mod overlay;
 mod place;
 mod plan;
@@ -42,11 +46,13 @@ use vmspec::Accelerator;
 use vmspec::error::{Error, Kind, Result};
 use vmspec::plan::Hardware;
 
+pub(super) use self::going_on::{go_on, launch};
 use self::manifest::{Emulator, Manifest, Node};
+pub(super) use self::memory::{hand_over, memory_of};
 use self::place::Files;
 pub(super) use self::plan::which;
 pub use self::waking::Waking;
-pub(super) use self::waking::{Wanted, go_on, hand_over, launch, memory_of, open};
+pub(super) use self::waking::{Wanted, open};
 use super::places::{Open, Place, given_up};
 use super::qemu;
 use super::tally::Outcome;
