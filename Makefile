@@ -45,7 +45,7 @@ own = .ci/takeover.sh $(CARGO_TARGET_DIR);
 # Nobody replaces a program between its build and its copy.
 locked = mkdir -p $(VIRTLET_CACHE); exec 8>$(VIRTLET_CACHE)/build.lock; flock 8; $(own)
 # $(call bed,WORDS): the test bed's program, with guests and peers
-bed = guests=$$(tests/guests/build.sh $(GUESTS)); peers=$$(tests/peers/build.sh $(PEERS)); \
+bed = tests/host/inotify.sh; guests=$$(tests/guests/build.sh $(GUESTS)); peers=$$(tests/peers/build.sh $(PEERS)); \
 	VIRTLET_GUESTS=$$guests VIRTLET_PEERS=$$peers VIRTLET_DIST=$(CURDIR)/$(DIST) $(BED) $(1)
 
 # libFuzzer on stable Rust: LLVM's own pass puts the counters in. All checked arithmetic is on (profile `fuzz`).
@@ -138,7 +138,7 @@ test: PROFILE := dev
 # Of what tests draw at random they draw the same here each time; `make test-unit` and `make fuzz` draw anew.
 test: export PROPTEST_RNG_SEED := 1
 test: room host ## unit tests, then every tier of the bed, but for what `make test-release` has
-	@mkdir -p target; tests/peers/build.sh cni clients >/dev/null; \
+	@tests/host/inotify.sh; mkdir -p target; tests/peers/build.sh cni clients >/dev/null; \
 	set -m; trap 'kill -- $$(jobs -p | sed s/^/-/) 2>/dev/null || :' EXIT; \
 	nice -n 19 tests/guests/build.sh >/dev/null 2>target/guests.log & guests=$$!; \
 	nice -n 19 tests/peers/build.sh >/dev/null 2>target/peers.log & peers=$$!; \

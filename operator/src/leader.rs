@@ -85,7 +85,8 @@ impl Leadership {
         let mut ticks = interval(PERIOD);
         let mut said = Instant::now();
         let mut seen = None;
-        while let Ok(began) = timeout_at(said + GIVE_UP, ticks.tick()).await {
+        while timeout_at(said + GIVE_UP, ticks.tick()).await.is_ok() {
+            let began = Instant::now();
             match timeout_at((said + GIVE_UP).min(began + CALL), self.attempt(&mut seen)).await {
                 // From when it was sent: others count from when it was done.
                 Ok(Ok(Holder::Us)) => {
@@ -94,7 +95,11 @@ impl Leadership {
                 }
                 Ok(Ok(Holder::Another)) => return Lost,
                 Ok(Err(error)) => debug!(error = %common::Chain(&error), "the lease is not renewed"),
-                Ok(Ok(Holder::Unknown)) | Err(_) => {}
+                Ok(Ok(Holder::Unknown)) => {}
+                Err(_late) => {
+                    ticks.reset_immediately();
+                    continue;
+                }
             }
             ticks.reset_after(RETRY);
         }

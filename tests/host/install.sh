@@ -1,6 +1,6 @@
 #!/bin/bash
 # Installs what the demo, the tests and the benches need on a Debian 12 machine, as root. Safe to run again: when
-# nothing is missing it ends at once, without root and without asking apt. What it sets in the kernel lasts until the next boot.
+# nothing is missing it ends at once, without root and without asking apt.
 #
 # libvirt 11 and QEMU 10 come from the backports suite, which a fresh machine does not have enabled; it is taken from
 # the mirror that the machine uses already, so no mirror is named here. Rust and Go are not installed by this script.
@@ -36,10 +36,6 @@ hold_servers() { # what is installed from now on, for the tests to start, does n
 	chmod +x $policy
 	trap "rm -f $policy" EXIT
 }
-# All that run as root share it, and ten cases at a time, whole clusters among them, take more than the kernel's 128 (inotify(7)).
-inotify=/proc/sys/fs/inotify/max_user_instances
-least_inotify=512
-have_inotify() { [ "$(cat $inotify)" -ge $least_inotify ]; }
 have_suite() { apt-cache policy | grep -q "n=$suite"; }
 add_suite() {
 	if [ -f $sources/debian.sources ]; then # the first stanza of the deb822 file, for another suite
@@ -53,8 +49,6 @@ add_suite() {
 for tool in cargo go; do
 	command -v $tool >/dev/null || { echo "install.sh: no \`$tool\`; install Rust >= 1.95 and Go >= 1.26 first" >&2; exit 69; }
 done
-have_inotify || { [ -w $inotify ] && echo $least_inotify >$inotify; } ||
-	{ echo "install.sh: \`$inotify\` is less than $least_inotify; run \`make host\` as root, or set it on the machine that this container is on" >&2; exit 77; }
 # shellcheck disable=SC2086 # lists of words
 absent=$(missing $from_backports $from_release $servers_of_tests | xargs)
 have_libvirt || absent="$absent libvirt-daemon-system>=$least_libvirt"
