@@ -14,6 +14,7 @@
 //! - [`quantity`]: Kubernetes quantities as bytes.
 //! - `ready` (feature `runtime`): a descriptor that the runtime watches.
 //! - [`reason`]: an error that is a text and a cause.
+//! - [`shown`](fn@shown): a stranger's text on a line of ours.
 //! - [`version`]: what a program says its version is.
 //! - `watch` (feature `runtime`): one inotify descriptor for all directories that are watched.
 
@@ -38,6 +39,7 @@ pub mod quantity;
 #[cfg(feature = "runtime")]
 pub mod ready;
 pub mod reason;
+pub mod shown;
 pub mod small_file;
 pub mod version;
 #[cfg(feature = "runtime")]
@@ -53,4 +55,5 @@ pub use self::off_reactor::off_reactor;
 #[cfg(feature = "runtime")]
 pub use self::ready::Ready;
 pub use self::reason::Reason;
+pub use self::shown::shown;
 pub use self::version::version;

@@ -176,5 +176,5 @@ impl Keys {
 
 /// Of a text that anybody may have written, what fits an error.
 pub(super) fn shown(text: &str) -> String {
-    text.chars().take(64).map(|c| if c.is_control() { '?' } else { c }).collect()
+    common::shown(text, 64)
 }

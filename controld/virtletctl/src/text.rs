@@ -3,6 +3,8 @@
 use std::fmt::Write as _;
 use std::time::{Duration, SystemTime};
 
+use common::shown::is_harmful;
+
 /// How much of an id tables show; enough to be told apart, and taken by every command.
 pub(super) const ID_SHOWN: usize = 13;
 
@@ -18,10 +20,6 @@ pub(super) fn shown(text: &str) -> String {
         }
     }
     shown
-}
-
-fn is_harmful(c: char) -> bool {
-    c.is_control() || matches!(c, '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}')
 }
 
 /// JSON of which a terminal has nothing to fear either: JSON itself escapes only some control characters (RFC 8259, 7).

@@ -395,7 +395,7 @@ fn cut(text: &str) -> String {
 }
 
 fn shown(text: &str) -> String {
-    cut(text).chars().map(|c| if c.is_control() { '?' } else { c }).collect()
+    common::shown(text, MAX_SHOWN)
 }
 
 fn quoted(text: &str) -> String {

@@ -264,7 +264,7 @@ fn remark(unread: &[Arc<str>]) -> Option<String> {
 
 /// What a peer calls itself, short and on one line.
 fn printable(text: &str) -> String {
-    text.chars().take(64).map(|c| if c.is_control() { '?' } else { c }).collect()
+    common::shown(text, 64)
 }
 
 #[cfg(test)]

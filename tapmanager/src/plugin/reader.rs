@@ -62,5 +62,5 @@ impl<'a> Reader<'a> {
 
 /// A stranger's text on one line, cut to a length.
 pub(super) fn shown(text: &str) -> String {
-    text.chars().take(MAX_SHOWN).map(|c| if c.is_control() { '?' } else { c }).collect()
+    common::shown(text, MAX_SHOWN)
 }

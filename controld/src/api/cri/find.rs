@@ -21,7 +21,7 @@ pub(super) fn by_prefix<T>(what: &str, text: &str, all: impl Iterator<Item = (St
             found = Some(item);
         }
     }
-    let shown: String = text.chars().take(64).map(|c| if c.is_control() { '?' } else { c }).collect();
+    let shown = common::shown(text, 64);
     match found {
         Some(_) if several => {
             Err(Error::new(Kind::Invalid, format!("{what} id `{shown}` is ambiguous; write more of it")))

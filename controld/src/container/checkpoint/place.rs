@@ -278,7 +278,7 @@ pub(super) fn is_root(found: &fs::Metadata) -> bool {
 }
 
 pub(super) fn shown(text: &str) -> String {
-    text.chars().filter(|c| !c.is_control()).take(256).collect()
+    common::shown(text, 256)
 }
 
 // === impl Files ===

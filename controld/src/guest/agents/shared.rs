@@ -293,7 +293,7 @@ impl Credit {
 }
 
 fn printable(why: &str) -> String {
-    why.chars().filter(|c| !c.is_control()).take(1024).collect()
+    common::shown(why, 1024)
 }
 
 fn too_long(cause: EncodeError) -> Error {

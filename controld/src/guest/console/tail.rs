@@ -4,6 +4,7 @@ use std::io;
 use std::path::Path;
 
 use common::bounded;
+use common::shown::is_harmful;
 
 use super::SERIAL_LOG;
 
@@ -69,17 +70,12 @@ fn printable(line: &str) -> String {
     while let Some(c) = rest.next() {
         if c == '\u{1b}' {
             skip_sequence(&mut rest);
-        } else if !c.is_control() && !turns(c) && count < MAX_LINE {
+        } else if !is_harmful(c) && count < MAX_LINE {
             shown.push(c);
             count += 1;
         }
     }
     shown.trim_end().to_owned()
-}
-
-/// Whether it ends a line or turns the text behind it (Unicode, UAX #9).
-fn turns(c: char) -> bool {
-    matches!(c, '\u{200e}' | '\u{200f}' | '\u{2028}'..='\u{202e}' | '\u{2066}'..='\u{2069}')
 }
 
 /// What follows an escape character: with `[`, all up to a letter or the like (ECMA-48, "CSI"); else one character.

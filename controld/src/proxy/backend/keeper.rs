@@ -159,7 +159,7 @@ async fn connect(backend: &Backend) -> Result<Connected, String> {
 
 /// Of a reason what fits a log and each refusal.
 fn shown(why: &str) -> String {
-    why.chars().take(REASON).map(|c| if c.is_control() { '?' } else { c }).collect()
+    common::shown(why, REASON)
 }
 
 /// Whether two reasons are one but for their numbers.
