@@ -1,4 +1,5 @@
-//! A pod that is made of a checkpoint: as a clone beside the first, when that is gone, and though controld is killed at any step.
+//! A pod that is made of a checkpoint: as a clone beside the first, when that is gone, when there is no room, and though controld is killed at any
+//! step.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -29,6 +30,8 @@ use super::emptydirs::{self, emptydir};
 use super::seeds;
 
 const VOLUMES: &str = "/var/lib/virtlet/volumes";
+/// For disks, and not for a memory; as mount(8) has it.
+const TOO_LITTLE: &str = "24m";
 /// How the name of a memory ends that a guest is to go on from.
 const MEMORY: &str = ".memory";
 /// Asks for its addresses anew each time that the NIC's carrier was away, as other guests' network services do, and counts then.
@@ -64,6 +67,7 @@ fn restored(bed: &Bed) -> Result<()> {
     let request = of(&vm, &dir);
     node.cri.call(|mut client| async move { client.checkpoint_pod(request).await })?;
     let from = Origin { image: &image, dir: &dir, last: counts(&vm.log_text()?).len() };
+    no_room_for_a_checkpoint(bed, &node, &vm)?;
 
     let clone = made(&node, "clone", from)?;
     // By its agent, which is told beside the start.
@@ -76,6 +80,7 @@ fn restored(bed: &Bed) -> Result<()> {
     node.remove_vm(&vm, GRACE)?;
 
     refused(bed, &node, from)?;
+    no_room_for_a_pod(&node, from)?;
     let copy = made(&node, "woken", from)?;
     // It runs on as any other.
     node.controld.kill9()?;
@@ -209,6 +214,30 @@ fn refused(bed: &Bed, node: &Node, from: Origin<'_>) -> Result<()> {
         nothing(node).with_context(|| said.to_owned())?;
     }
     Ok(())
+}
+
+/// The guest runs on, and nothing is left.
+fn no_room_for_a_checkpoint(bed: &Bed, node: &Node, vm: &Vm) -> Result<()> {
+    let dir = bed.dir.join("small");
+    let shown = dir.display();
+    fs::create_dir(&dir)?;
+    sh(&format!("mount -t tmpfs -o size={TOO_LITTLE},mode=700 small {shown}"))?;
+    let request = of(vm, &dir);
+    let written = node.cri.call(|mut client| async move { client.checkpoint_pod(request).await });
+    let status = written.err().context("a checkpoint that has no room")?;
+    ensure!(status.code() == Code::ResourceExhausted, "{status}");
+    ensure!(fs::read_dir(&dir)?.next().is_none(), "something is left");
+    goes_on(vm)?;
+    sh(&format!("umount {shown}")).map(drop)
+}
+
+/// Nothing is left, and with room it is made; by the case's next step.
+fn no_room_for_a_pod(node: &Node, from: Origin<'_>) -> Result<()> {
+    sh(&format!("mount -t tmpfs -o size={TOO_LITTLE},mode=711 small {VOLUMES}"))?;
+    let status = restore(&node.cri, &asked(node, "woken", from)?).err().context("a pod that has no room")?;
+    ensure!(status.code() == Code::ResourceExhausted, "{status}");
+    nothing(node)?;
+    sh(&format!("umount {VOLUMES}")).map(drop)
 }
 
 /// No pod, no machine and no memory.
