@@ -39,7 +39,8 @@ use std::time::Duration;
 
 use common::off_reactor;
 use proto::tap::PodNet;
-use tokio::time::{MissedTickBehavior, interval};
+use rustix::fs::statvfs;
+use tokio::time::{MissedTickBehavior, interval, timeout};
 use tokio_util::sync::CancellationToken;
 use uuid::Uuid;
 use vmspec::Accelerator;
@@ -72,6 +73,8 @@ const TURN: Duration = Duration::from_secs(60);
 const PASS: Duration = Duration::from_secs(300);
 /// The slowest disk or file server that is waited for, in bytes a second.
 const SLOWEST: u64 = 16 << 20;
+/// A disk with fewer bytes left is full: libvirt writes a MiB at a time.
+const FULL: u64 = 2 << 20;
 /// What devices and the head of the file may take in it: most is a screen's memory.
 const DEVICES: u64 = 512 << 20;
 /// How often the size of the memory's file is looked at while QEMU writes it.
@@ -213,11 +216,28 @@ async fn cut(
             }
         }
     };
-    let (stood, files) = saved?;
+    let (stood, files) = match saved {
+        Err(NotSaved { error, may_stand: false }) => {
+            return Err(NotSaved { error: of_full_disk(&place, &file, error).await, may_stand: false });
+        }
+        saved => saved?,
+    };
     let paused = Duration::from_nanos(stood.until.saturating_sub(stood.since).unsigned_abs());
     uses.checkpoints.tally().paused(paused);
     tracing::info!(paused_ms = paused.as_millis(), "the guest was paused for its checkpoint, and runs on");
     Ok((Begun { place, files, file, ..begun }, stood))
+}
+
+/// libvirt tells by words alone that a disk was full, so it is looked at.
+async fn of_full_disk(place: &Place, file: &Path, error: Error) -> Error {
+    let path = file.to_owned();
+    let look = off_reactor(place.holding(move || statvfs(&path)));
+    match timeout(LOOK, look).await {
+        Ok(Ok(found)) if found.f_bfree.saturating_mul(found.f_frsize) < FULL => {
+            Error::because(Kind::Exhausted, "the disk is full, or was too small for the machine's memory", error)
+        }
+        _ => error,
+    }
 }
 
 /// Waits until a file is larger than it may be: libvirt bounds nothing of what a QEMU writes there that its guest has taken over.
