@@ -47,6 +47,12 @@ fn run(bed: &Bed) -> Result<()> {
     api.calm();
     kubelet.set(Mood::Fair);
 
+    // Their new strategy would go with them.
+    settles("end of VMs that were deleted", &kubelet, &mut operator, || {
+        let going = "jsonpath={.items[?(@.metadata.deletionTimestamp)].metadata.name}";
+        let going = plane.kubectl(&["get", "vm", "-o", going])?;
+        Ok((!going.is_empty()).then_some(going))
+    })?;
     // A new strategy forgets what failed before.
     for (strategy, printed, phase) in [("Halted", "Stopped", ""), ("Always", "Running", "Running")] {
         for vm in names("vm", VMS) {
