@@ -3,6 +3,10 @@
 //! One of them is for machines that have several vCPUs without KVM: QEMU with one thread for all of them. With a thread for each, QEMU 10.0 ends
 //! now and then on a busy machine while the guest's kernel gives its devices addresses (`iotlb_to_section: Assertion ... failed`, QEMU's
 //! issue 1921). Cases are not about that.
+//!
+//! Where such a machine's CPU is of a named model, that is one of AMD's. Of several processors of Intel's Linux compares the time stamps when it
+//! starts them, and 6.1 now and then waits for ever: the new processor for the first one, which has meanwhile found that the time stamps are not
+//! to be trusted, and so compares none (`check_tsc_sync_target`). Of AMD's without an invariant time stamp neither does.
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt as _;

@@ -43,7 +43,7 @@ fn said(bed: &Bed) -> Result<()> {
         &image,
         annotations(&[
             ("VirtletVCPUCount", "2"),
-            ("VirtletCPUModel", "Westmere"),
+            ("VirtletCPUModel", "Opteron_G2"),
             ("virtlet.cloud/system-uuid", UUID),
             ("VirtletRootVolumeSize", &size),
             ("virtlet.cloud/root-lifetime", "container"),
@@ -61,7 +61,7 @@ fn said(bed: &Bed) -> Result<()> {
     container.mounts = vec![volumes.fill("configmap", "told", &[("runcmd", "W10K")], "/run/virtlet/seed/told")?];
     let vm = node.start_pod(node.pod("said")?, &container)?;
     vm.wait_up()?;
-    for line in [&format!("uuid {UUID}"), &format!("disk {SIZE_MIB} MiB"), "Westmere"] {
+    for line in [&format!("uuid {UUID}"), &format!("disk {SIZE_MIB} MiB"), "Opteron 22xx"] {
         vm.wait_log(line, BOOT_DEADLINE).with_context(|| vm.log_text().unwrap_or_default())?;
     }
     for line in ["cpus 2", "hostname named", "seed nocloud", "boots 1"] {

@@ -24,7 +24,7 @@ use super::checkpoint;
 use super::seeds::again;
 
 const DEADLINE: Duration = Duration::from_secs(480);
-const LAB: &str = "[handlers.lab]\nmachine = 'pc'\ncpu_model = 'Westmere'\ndisk_bus = 'scsi'\ndata_path = 'bridge'\n\
+const LAB: &str = "[handlers.lab]\nmachine = 'pc'\ncpu_model = 'Opteron_G2'\ndisk_bus = 'scsi'\ndata_path = 'bridge'\n\
                    default_vcpus = 2\n[handlers.future]\nmachine = 'pc-q35-99'\n";
 /// Tells on the console what the guest finds itself on.
 const TELL: &str =
@@ -60,7 +60,7 @@ fn as_its_handler_says(bed: &Bed) -> Result<()> {
     let mut node = Node::configured(bed, &(of_one_thread(bed)? + LAB))?;
     let image = node.pull(bed, "tiny.qcow2")?;
     let told = node.crictl(&["info"])?;
-    for word in ["lab", "pc-q35-99", "Westmere"] {
+    for word in ["lab", "pc-q35-99", "Opteron_G2"] {
         ensure!(told.stdout.contains(word), "no {word}: {told:?}");
     }
 
@@ -77,19 +77,19 @@ fn as_its_handler_says(bed: &Bed) -> Result<()> {
     let sata = [("VirtletDiskDriver", "sata")];
     let other = create(&node, "", &image, TELL, &sata)?;
     node.controld.terminate()?;
-    let changed = LAB.replace("'pc'", "'q35'").replace("'scsi'", "'virtio'").replace("Westmere", "qemu64");
+    let changed = LAB.replace("'pc'", "'q35'").replace("'scsi'", "'virtio'").replace("Opteron_G2", "qemu64");
     fs::write("/etc/virtlet/controld.toml", node::config(bed, &changed))?;
     node.controld.start_again()?;
     node.wait_ready()?;
     node.cri.start(&lab.container)?;
     node.cri.start(&other.container)?;
-    let machine = ensure_machine(&lab, "pc-i440fx-", &["<model fallback='forbid'>Westmere</model>", "bus='scsi'"])?;
+    let machine = ensure_machine(&lab, "pc-i440fx-", &["<model fallback='forbid'>Opteron_G2</model>", "bus='scsi'"])?;
     ensure_machine(&other, "pc-q35-", &["<cpu mode='maximum'", "bus='sata'"])?;
     let record = latest_record(&lab.sandbox)?;
     ensure!(record.to_string().contains(r#""data_path":"bridge""#), "{record}");
     lab.wait_up()?;
     ensure!(lab.info()?.contains("cpus 2") && lab.info()?.contains("seed nocloud"), "{}", lab.info()?);
-    lab.wait_log("Westmere", BOOT_DEADLINE)?;
+    lab.wait_log("Opteron 22xx", BOOT_DEADLINE)?;
     lab.wait_log("on sda sdb", BOOT_DEADLINE)?;
     // The tiny guest's kernel has no driver for AHCI; its firmware has, and has found the kernel.
     other.wait_up()?;
@@ -98,7 +98,7 @@ fn as_its_handler_says(bed: &Bed) -> Result<()> {
     node.controld.kill9()?;
     node.controld.start_again()?;
     node.wait_ready()?;
-    ensure!(ensure_machine(&lab, "pc-i440fx-", &["Westmere"])? == machine, "another machine");
+    ensure!(ensure_machine(&lab, "pc-i440fx-", &["Opteron_G2"])? == machine, "another machine");
     node.remove_vm(&lab, Duration::ZERO)?;
     node.remove_vm(&other, Duration::ZERO)
 }

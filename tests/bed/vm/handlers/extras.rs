@@ -29,7 +29,7 @@ const TELL: &str = "#!/bin/sh\ngrep -m1 'model name' /proc/cpuinfo >/dev/console
                     [ \"$(cat $disk/serial 2>/dev/null)\" = app ] && mount -t iso9660 -o ro /dev/${disk##*/} /run/app && cat /run/app/told >/dev/console\n\
                     done\n";
 /// Four of the five fields that the handler lets a pod say.
-const CPU: &str = "{Mode: custom, model: {value: Westmere, fallback: forbid}, topology: {cores: 1, threads: 2}, \
+const CPU: &str = "{Mode: custom, model: {value: Opteron_G2, fallback: forbid}, topology: {cores: 1, threads: 2}, \
                    features: [{name: aes, policy: disable}]}";
 /// Beside what annotations and the handler say.
 const DESCRIBED: &str = r#"{"v":1,"firmware":{"serial":"S-1"},"chassis":{"asset":"A-42"},
@@ -84,7 +84,7 @@ pub(super) fn adds(bed: &Bed) -> Result<()> {
     ];
     ensure_machine(&vm, "pc-q35-", &parts)?;
     vm.wait_up()?;
-    vm.wait_log("Westmere", BOOT_DEADLINE)?;
+    vm.wait_log("Opteron 22xx", BOOT_DEADLINE)?;
     vm.wait_log("siblings:2", BOOT_DEADLINE)?;
     vm.wait_log("S-1", BOOT_DEADLINE)?;
     vm.wait_log("A-42", BOOT_DEADLINE)?;
@@ -102,7 +102,7 @@ fn explained(bed: &Bed, pod: &str) -> Result<()> {
     let told = virtletctl(bed, &["explain", pod])?;
     for (name, parts) in [
         ("vCPUs", ["2", "annotation VirtletVCPUCount"]),
-        ("CPU", ["Westmere, in detail", "annotation VirtletLibvirtCPUSetting"]),
+        ("CPU", ["Opteron_G2, in detail", "annotation VirtletLibvirtCPUSetting"]),
         ("chassis", ["A-42", "annotation virtlet.k8s/vm"]),
         ("graphics", ["vnc", "runtime handler `desk`, graphics"]),
         ("disk bus", ["virtio", "default"]),
