@@ -19,7 +19,7 @@ mod life;
 mod networks;
 mod pause;
 mod resources;
-pub(crate) mod restore;
+mod restore;
 pub(crate) mod roots;
 mod secrets;
 mod seeds;

@@ -34,11 +34,6 @@ const VOLUMES: &str = "/var/lib/virtlet/volumes";
 const TOO_LITTLE: &str = "24m";
 /// How the name of a memory ends that a guest is to go on from.
 const MEMORY: &str = ".memory";
-/// Asks for its addresses anew each time that the NIC's carrier was away, as other guests' network services do, and counts then.
-pub(crate) const ASKS: &str = "#!/bin/sh\n\
-    c=/sys/class/net/eth0; read -r n <$c/carrier_down_count\n\
-    (while :; do read -r m <$c/carrier_down_count; [ $m = $n ] || { n=$m; until read -r u <$c/carrier && [ $u = 1 ]; do usleep 20000; done; \
-    nic down eth0; nic up eth0; }; usleep 50000; done) >/dev/null 2>&1 &\n";
 
 pub(super) const CASES: &[Case] =
     &[Case { name: "vm::a_pod_is_made_of_a_checkpoint", deadline: Duration::from_secs(600), run: restored }];
