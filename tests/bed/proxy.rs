@@ -145,10 +145,11 @@ fn machine(name: &str, image: &str) -> Value {
     manifest(name, image, &json!({TARGET: "virtlet.cloud"}))
 }
 
-/// One of many for which a node has processors at a time.
-fn small_machine(name: &str, image: &str) -> Value {
+/// One of many for which a node has processors at a time, with an image in which there is no system: it costs no boot, and ends at its deadline.
+fn idle_machine(name: &str, image: &str) -> Value {
     let mut pod = machine(name, image);
     pod["spec"]["containers"][0]["resources"]["requests"] = json!({"cpu": "100m"});
+    pod["spec"]["terminationGracePeriodSeconds"] = json!(2);
     pod
 }
 

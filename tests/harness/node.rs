@@ -19,6 +19,7 @@ use crate::cni::{self, Network};
 use crate::command::{Ended, TOOL_DEADLINE, command, finish};
 use crate::cri::{self, Cri};
 use crate::daemon::Daemon;
+use crate::data_image::data_image;
 use crate::emulator;
 use crate::image_server::{Fault, ImageServer};
 use crate::libvirt::{self, Libvirt};
@@ -172,6 +173,24 @@ impl Node {
     /// When it was not built, or the pull fails.
     pub fn pull(&self, bed: &Bed, file: &str) -> Result<String> {
         let name = self.images.offer(file, &bed.config.guest(file)?, Fault::None);
+        self.cri.pull(&name)?;
+        Ok(name)
+    }
+
+    /// Offers an image in which there is no system; its name. A machine of it costs no boot, and hears no button.
+    ///
+    /// # Errors
+    /// When it cannot be made.
+    pub fn offer_no_system(&self, bed: &Bed) -> Result<String> {
+        Ok(self.images.offer("data.qcow2", &data_image(&bed.dir, "data", "nothing", false)?, Fault::None))
+    }
+
+    /// [`Node::offer_no_system`], and pulls it.
+    ///
+    /// # Errors
+    /// When it cannot be made, or the pull fails.
+    pub fn pull_no_system(&self, bed: &Bed) -> Result<String> {
+        let name = self.offer_no_system(bed)?;
         self.cri.pull(&name)?;
         Ok(name)
     }

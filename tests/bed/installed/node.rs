@@ -265,11 +265,9 @@ pub(super) const CHAINS: &str = "iptables-save 2>/dev/null | grep CNI- || :";
 
 /// What may be left of us: files, links, namespaces, units, definitions of VMs, and what plugins keep. What libvirt has left of
 /// a VM that the reboot cut off is libvirt's.
-pub(super) const BELONGINGS: &str = "find / -xdev \\( -name '*virtlet*' -o -name 'controld*' -o -name 'tapmanager*' -o -name vmwrapper -o -name fswrapper \\) \
-     -not -path '/proc/*' -not -path '/sys/*' -not -path '/host/*' -not -path '/etc/cni/*' -not -path '/var/lib/dpkg/*' \
-     -not -path '/var/lib/apt/*' -not -path '/var/cache/*' -not -path '/etc/apt/*' \
-     -not -path '/var/log/libvirt/*' -not -path '/var/log/pods/*' -not -path '/var/log/containers/*' \
-     -not -path '/var/lib/cni/*' -not -path '/var/lib/libvirt/*' | sort; \
+pub(super) const BELONGINGS: &str = "find / -xdev -regextype egrep \
+     -regex '/(proc|sys|host|etc/cni|etc/apt|var/cache|var/lib/(dpkg|apt|cni|libvirt)|var/log/(libvirt|pods|containers))' -prune \
+     -o \\( -name '*virtlet*' -o -name 'controld*' -o -name 'tapmanager*' -o -name vmwrapper -o -name fswrapper \\) -print | sort; \
      ls -d /run/virtlet /run/netns/virtlet-* /var/lib/cni/networks/virtlet/10.* /var/lib/cni/results/* 2>/dev/null; \
      virsh -q -c qemu:///system list --all; iptables-save 2>/dev/null | grep CNI-; :";
 
@@ -296,9 +294,9 @@ const VIRTQEMUD: &str = "systemctl disable --now libvirtd.service libvirtd.socke
 /// Those that run.
 const CONTAINERS: &str = "virtletctl ps -q";
 pub(super) const CONFIGURED: &str = "grep ^images.local_roots /etc/virtlet/controld.toml";
-/// Of the guest, by the address that the pod has.
+/// Of the guest, by the address that the pod has. curl asks again by itself: a look starts programs on the machine that the guest has to boot on.
 pub(super) const ANSWER: &str = "ip=$(virtletctl ps -o json | grep -o '10\\.88\\.[0-9.]*' | head -n 1) && [ \"$ip\" ] \
-     && curl -s -S -f -m 48 http://$ip/cgi-bin/info";
+     && curl -s -S -f -m 48 --retry 8 --retry-all-errors --retry-delay 4 --retry-max-time 48 http://$ip/cgi-bin/info";
 
 const POD: &str = r#"{"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "vm", "namespace": "default"},
 "spec": {"volumes": [], "terminationGracePeriodSeconds": 20, "automountServiceAccountToken": false, "overhead": {"memory": "320Mi"},

@@ -48,13 +48,20 @@ enum Which {
     Kubelet,
 }
 
+/// A pod of which nobody asks what is in its guest: it costs no boot, and ends at its deadline.
+fn without_system(name: &str, image: &str) -> Value {
+    let mut pod = manifest(name, image, &json!({}));
+    pod["spec"]["terminationGracePeriodSeconds"] = json!(2);
+    pod
+}
+
 /// A kubelet that dies between CreateContainer and StartContainer leaves a container that no kubelet removes: the next one
 /// makes another attempt.
 fn never_started(bed: &Bed) -> Result<()> {
     let node = Node::start(bed)?;
-    let image = node.images.offer("tiny.qcow2", &bed.config.guest("tiny.qcow2")?, Fault::None);
+    let image = node.offer_no_system(bed)?;
     let mut kubelet = Kubelet::start(bed)?;
-    kubelet.apply("vm", &manifest("vm", &image, &json!({})))?;
+    kubelet.apply("vm", &without_system("vm", &image))?;
     kubelet.wait_pod("running pod", POD_DEADLINE, is_running)?;
     kubelet.daemon.kill9()?;
 
@@ -85,12 +92,12 @@ fn never_started(bed: &Bed) -> Result<()> {
 /// One pod runs and one is being started when libvirtd stops answering; later it goes on.
 fn hanging(bed: &Bed) -> Result<()> {
     let node = Node::start(bed)?;
-    let image = node.images.offer("tiny.qcow2", &bed.config.guest("tiny.qcow2")?, Fault::None);
+    let image = node.offer_no_system(bed)?;
     let kubelet = Kubelet::start(bed)?;
-    kubelet.apply("one", &manifest("one", &image, &json!({})))?;
+    kubelet.apply("one", &without_system("one", &image))?;
     wait_until("first machine", POD_DEADLINE, || running(&node).is_ok_and(|ids| ids.len() == 1))?;
     let first = running(&node)?;
-    kubelet.apply("two", &manifest("two", &image, &json!({})))?;
+    kubelet.apply("two", &without_system("two", &image))?;
     wait_until("second container", POD_DEADLINE, || containers(&node).is_ok_and(|all| all.len() == 2))?;
     let held = node.libvirt.libvirtd.hold()?;
     wait_until("a node that says so", HANG_DEADLINE, || !runtime_ready(&node))?;
@@ -148,9 +155,9 @@ fn told(node: &Node, script: &str, expected: &str) -> Result<()> {
 /// A daemon is killed and started again when the sandbox is there, when the container is, and when the container has ended.
 fn dies(bed: &Bed, which: Which) -> Result<()> {
     let mut node = Node::start(bed)?;
-    let image = node.images.offer("tiny.qcow2", &bed.config.guest("tiny.qcow2")?, Fault::None);
+    let image = node.offer_no_system(bed)?;
     let mut kubelet = Kubelet::start(bed)?;
-    kubelet.apply("vm", &manifest("vm", &image, &json!({})))?;
+    kubelet.apply("vm", &without_system("vm", &image))?;
     wait_until("sandbox", POD_DEADLINE, || sandboxes(&node).is_ok_and(|all| !all.is_empty()))?;
     again(&mut node, &mut kubelet, which)?;
     wait_until("container", POD_DEADLINE, || containers(&node).is_ok_and(|all| !all.is_empty()))?;

@@ -9,14 +9,13 @@ use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 use proto::cri::ContainerStatusRequest;
 use tests::case::{Bed, Case};
-use tests::image_server::Fault;
 use tests::kubelet::Kubelet;
 use tests::pace;
 use tests::records::DATABASE;
 use tests::wait::{wait_for, wait_until};
 use tonic::Code;
 
-use super::{Both, DEADLINE, POD_DEADLINE, container, machine, wait_runs};
+use super::{Both, DEADLINE, POD_DEADLINE, container, idle_machine, wait_runs};
 
 /// Longer than a Status is the last good one, and than kubelet's patience.
 const STOPPED: Duration = Duration::from_secs(60);
@@ -31,9 +30,9 @@ pub(super) const CASES: &[Case] = &[
 /// SIGSTOP: connections stay, and nothing is answered.
 fn stopped(bed: &Bed) -> Result<()> {
     let both = Both::start(bed)?;
-    let image = both.node.images.offer("tiny.qcow2", &bed.config.guest("tiny.qcow2")?, Fault::None);
+    let image = both.node.offer_no_system(bed)?;
     let kubelet = Kubelet::start(bed)?;
-    kubelet.apply("one", &machine("one", &image))?;
+    kubelet.apply("one", &idle_machine("one", &image))?;
     kubelet.apply("c", &container("c"))?;
     wait_runs(&kubelet, "one", POD_DEADLINE)?;
     wait_runs(&kubelet, "c", POD_DEADLINE)?;
@@ -42,7 +41,7 @@ fn stopped(bed: &Bed) -> Result<()> {
     kill(containerd, Signal::SIGSTOP)?;
     let begun = pace::now();
     // A new machine comes up as ever, and what is there is listed.
-    kubelet.apply("two", &machine("two", &image))?;
+    kubelet.apply("two", &idle_machine("two", &image))?;
     wait_runs(&kubelet, "two", POD_DEADLINE)?;
     wait_for("a minute of it", POD_DEADLINE + STOPPED, || {
         let now = both.ids()?;

@@ -5,16 +5,12 @@
 
 use std::collections::{BTreeSet, VecDeque};
 use std::fs;
-use std::path::Path;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, Result, ensure};
-use serde_json::json;
 use tests::case::{Bed, Case};
 use tests::cni;
 use tests::containerd::Release;
-use tests::data_image::data_image;
-use tests::image_server::Fault as OfImage;
 use tests::kubelet::{Kubelet, gates};
 use tests::pace;
 use tests::wait::{wait_for, wait_until};
@@ -22,7 +18,7 @@ use tests::world::World;
 use tonic::Code;
 
 use super::told::Told;
-use super::{Both, DEADLINE, POD_DEADLINE, container, machine, of_the_node, runs, small_machine, times_new, wait_runs};
+use super::{Both, DEADLINE, POD_DEADLINE, container, idle_machine, of_the_node, runs, times_new, wait_runs};
 
 /// In which a pod of the side that is well comes to run, and one ends that is given two seconds: some five each, of which kubelet takes
 /// two to look at its directory and at what runs. Less than [`PATIENCE`].
@@ -88,13 +84,11 @@ fn by_events(bed: &Bed) -> Result<()> {
 
 fn befallen(bed: &Bed, start: fn(&Bed) -> Result<Kubelet>) -> Result<()> {
     let both = Both::with(bed, Release::Debian, "")?;
-    let offer = |name: &str, file: &Path| both.node.images.offer(name, file, OfImage::None);
-    let image = offer("tiny.qcow2", &bed.config.guest("tiny.qcow2")?);
-    let no_system = offer("data.qcow2", &data_image(&bed.dir, "data", "nothing", false)?);
+    let no_system = both.node.offer_no_system(bed)?;
     let kubelet = start(bed)?;
     // kubelet has just started, and starts programs.
     let world = World::settled()?;
-    kubelet.apply("vm", &machine("vm", &image))?;
+    kubelet.apply("vm", &idle_machine("vm", &no_system))?;
     kubelet.apply("c", &container("c"))?;
     let (machines, containers) = (VecDeque::new(), VecDeque::new());
     let mut stage = Stage { both, kubelet, no_system, machines, containers, made: [1, 1] };
@@ -175,9 +169,7 @@ impl Stage {
         let name = format!("{prefix}{made}");
         *made += 1;
         self.pods(kind).push_back(name.clone());
-        let mut pod = if kind == Kind::Machine { small_machine(&name, &self.no_system) } else { container(&name) };
-        // A machine without a system ends in no other way.
-        pod["spec"]["terminationGracePeriodSeconds"] = json!(2);
+        let pod = if kind == Kind::Machine { idle_machine(&name, &self.no_system) } else { container(&name) };
         self.kubelet.apply(&name, &pod)?;
         Ok(name)
     }

@@ -11,7 +11,6 @@ use anyhow::{Context as _, Result, ensure};
 use serde_json::Value;
 use tests::case::{Bed, Case};
 use tests::cni::Network;
-use tests::image_server::Fault;
 use tests::kubelet::Kubelet;
 use tests::libvirt::domains;
 use tests::node::BOOT_DEADLINE;
@@ -19,7 +18,7 @@ use tests::numbers::Numbers;
 use tests::wait::{wait_for, wait_until};
 use tests::world::World;
 
-use super::{Both, DEADLINE, POD_DEADLINE, container, of_the_node, small_machine, times_new, wait_runs};
+use super::{Both, DEADLINE, POD_DEADLINE, container, idle_machine, of_the_node, times_new, wait_runs};
 
 /// Each begins with a machine and a container that are made, so that there is always something to be disturbed.
 const ROUNDS: usize = 5;
@@ -43,10 +42,10 @@ fn killed(bed: &Bed) -> Result<()> {
 fn killed_by(bed: &Bed, mut numbers: Numbers) -> Result<()> {
     // Without rules of a firewall: of a sandbox whose client goes while it is made, containerd 2.4 leaves them.
     let mut both = Both::on(bed, &Network::BRIDGE.conflist(), "")?;
-    let image = both.node.images.offer("tiny.qcow2", &bed.config.guest("tiny.qcow2")?, Fault::None);
+    let image = both.node.offer_no_system(bed)?;
     let mut kubelet = Kubelet::start(bed)?;
     // A kubelet that begins takes its pods by name: were there no room for all, one that runs could be the one that it ends.
-    kubelet.apply("vm", &small_machine("vm", &image))?;
+    kubelet.apply("vm", &idle_machine("vm", &image))?;
     kubelet.apply("c", &container("c"))?;
     wait_runs(&kubelet, "vm", BOOT_DEADLINE)?;
     wait_runs(&kubelet, "c", POD_DEADLINE)?;
@@ -110,7 +109,7 @@ fn killed_by(bed: &Bed, mut numbers: Numbers) -> Result<()> {
 /// Name and manifest of a pod that comes and goes.
 fn churned(round: usize, slot: usize, image: &str) -> (String, Value) {
     let name = format!("churned{round}{slot}");
-    let pod = if slot.is_multiple_of(2) { small_machine(&name, image) } else { container(&name) };
+    let pod = if slot.is_multiple_of(2) { idle_machine(&name, image) } else { container(&name) };
     (name, pod)
 }
 

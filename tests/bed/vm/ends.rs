@@ -8,6 +8,7 @@ use nix::unistd::Pid;
 use proto::cri::ContainerState;
 use tests::case::{Bed, Case};
 use tests::controld_metrics::{self, ADDRESS};
+use tests::cri;
 use tests::libvirt::{only_qemu, qemus, running_domains, virsh};
 use tests::node::{BOOT_DEADLINE, Node, Vm};
 use tests::pace;
@@ -46,7 +47,10 @@ fn hung_qemus(bed: &Bed) -> Result<()> {
     const PRESSES: usize = 4;
     const HUNG: usize = PRESSES + 1;
     let node = Node::start(bed)?;
-    let hung: Vec<_> = (0..HUNG).map(|n| node.start_vm(bed, &format!("hung{n}"), "")).collect::<Result<_>>()?;
+    // They are not there to boot.
+    let no_system = cri::container(&node.pull_no_system(bed)?, [].into());
+    let start = |n| node.start_pod(node.pod(&format!("hung{n}"))?, &no_system);
+    let hung: Vec<_> = (0..HUNG).map(start).collect::<Result<_>>()?;
     let qemus = qemus()?;
     ensure!(qemus.len() == HUNG, "QEMUs {qemus:?}");
     let well = node.boot_vm(bed, "well", "")?;

@@ -33,7 +33,7 @@ impl Packages {
         build.env("VERSION", version).env("COMPRESS", "none").env("SOURCE_DATE_EPOCH", EPOCH);
         let built = finish(&mut build, DEADLINE)?;
         ensure!(built.code == Some(0), "no packages: {}", built.stderr);
-        let index = finish(command("dpkg-scanpackages", ["."]).current_dir(&dir), DEADLINE)?;
+        let index = finish(command("dpkg-scanpackages", ["--hash", "sha256", "."]).current_dir(&dir), DEADLINE)?;
         ensure!(index.code == Some(0), "no index of packages: {}", index.stderr);
         fs::write(dir.join("Packages"), index.stdout)?;
         Ok(Self { dir })

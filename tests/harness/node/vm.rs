@@ -37,8 +37,8 @@ impl Vm {
     /// When it does not in time, or its machine ends.
     pub fn wait_up(&self) -> Result<()> {
         let mut last = String::new();
-        let up = wait_guest(&format!("HTTP answer of {}", self.ip), BOOT_DEADLINE, || match self.info() {
-            Ok(info) => Ok(Some(info)),
+        let up = wait_guest(&format!("HTTP answer of {}", self.ip), BOOT_DEADLINE, || match http::get(self.ip, "/") {
+            Ok(page) => Ok(Some(page)),
             Err(not_yet) => {
                 last = format!("{not_yet:#}");
                 ensure!(self.has_qemu()?, "the machine has ended before it answered: see what its container says");
