@@ -238,7 +238,7 @@ impl Hypervisor {
 
     /// How many calls are under way on each lane.
     #[must_use]
-    pub fn running(&self) -> [(&'static str, u64); 5] {
+    pub fn running(&self) -> [(&'static str, u64); 6] {
         match &*self.shared.link.borrow() {
             Link::Up(lines) => lines.running(),
             Link::Down { .. } => link::LANES.map(|(_, name)| (name, 0)),

@@ -11,6 +11,7 @@ mod addresses;
 mod agree;
 mod restore;
 mod settling;
+mod underway;
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -32,6 +33,7 @@ use vmspec::settings::MachineDefaults;
 pub use self::addresses::check_fit;
 pub use self::restore::Restore;
 pub use self::settling::Settling;
+use self::underway::Underway;
 use crate::config::Config;
 use crate::container::Containers;
 use crate::model::{SANDBOX_VERSION, Sandbox, SandboxState};
@@ -72,6 +74,7 @@ pub struct Sandboxes {
     mutex: KeyedMutex,
     /// What an earlier life of this daemon had begun.
     half_made: Arc<BTreeSet<PodId>>,
+    underway: Underway,
 }
 
 impl Sandboxes {
@@ -85,7 +88,7 @@ impl Sandboxes {
         let sandboxes = uses.store.sandboxes().into_iter();
         let half_made = sandboxes.filter(|sandbox| sandbox.state == SandboxState::Creating);
         let half_made = Arc::new(half_made.map(|sandbox| sandbox.id.clone()).collect());
-        Self { uses, containers, mutex, half_made }
+        Self { uses, containers, mutex, half_made, underway: Underway::default() }
     }
 
     /// Makes a sandbox. Repeating it for the same pod and attempt gives the same id while it is ready.
@@ -202,6 +205,7 @@ impl Sandboxes {
     /// # Errors
     /// When the machine or the network would not go; it can be tried again.
     pub async fn stop(&self, id: &PodId) -> Result<()> {
+        self.underway.give_up(id);
         let _pass = self.mutex.lock(id.as_str()).await;
         self.stop_inside(id).await
     }
@@ -234,6 +238,7 @@ impl Sandboxes {
     /// # Errors
     /// When a part would not go; it can be tried again.
     pub async fn remove(&self, id: &PodId) -> Result<()> {
+        self.underway.give_up(id);
         let _pass = self.mutex.lock(id.as_str()).await;
         let Some(sandbox) = self.uses.store.sandbox(id) else { return Ok(()) };
         self.stop_inside(id).await?;

@@ -8,7 +8,7 @@
 //! - [`plan`]: what a checkpoint has, and which machines cannot have one. Pure.
 //! - [`place`]: the directory, and which ones are none. [`super::places`] says who works in which, and [`super::tally`] counts.
 //! - [`copy`]: a disk's content without its holes, and its digest.
-//! - [`manifest`]: what the files are of. [`cpu`]: what of the node's own CPU is in there.
+//! - [`manifest`]: what the files are of. [`cpu`]: what of the node's own CPU is in there; [`devices`]: what the guest finds beside.
 //!
 //! [`waking`] is the way back: a pod that goes on from one.
 //! - [`source`]: the directory, as it is read.
@@ -19,6 +19,7 @@
 
 mod copy;
 mod cpu;
+mod devices;
 mod fit;
 mod going_on;
 mod manifest;
@@ -49,7 +50,7 @@ use vmspec::plan::Hardware;
 
 pub(super) use self::going_on::{go_on, launch};
 use self::manifest::{Emulator, Manifest, Node};
-pub(super) use self::memory::{hand_over, memory_of};
+pub(super) use self::memory::{forget, hand_over, memory_of};
 use self::place::Files;
 pub(super) use self::plan::which;
 pub use self::waking::Waking;
@@ -200,7 +201,11 @@ async fn cut(
     let Begun { place, files, file, .. } = begun;
     let token = unwanted.child_token();
     let still = token.clone();
+    let had = unwanted.run_until_cancelled(uses.checkpoints.write(&file, TURN)).await;
+    let turn = had.unwrap_or_else(|| Err(given_up())).map_err(|error| NotSaved { error, may_stand: false })?;
+    // It goes with libvirt's call, whoever waits for that.
     let copy = place.holding(move || {
+        let _turn = turn;
         files.files()?.copy(&still).map_err(|cause| failed("the machine's disks not copied", cause))?;
         Ok::<_, Error>(files)
     });
@@ -217,7 +222,8 @@ async fn cut(
         }
     };
     let (stood, files) = match saved {
-        Err(NotSaved { error, may_stand: false }) => {
+        // Whoever gave it up waits for no directory.
+        Err(NotSaved { error, may_stand: false }) if !unwanted.is_cancelled() => {
             return Err(NotSaved { error: of_full_disk(&place, &file, error).await, may_stand: false });
         }
         saved => saved?,

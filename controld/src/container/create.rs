@@ -15,7 +15,7 @@ use vmspec::{ContainerConfig, ContainerId};
 
 pub(super) use self::plan::Drafted;
 use super::admission::{self, Admission};
-use super::{Containers, Waking};
+use super::{Containers, Waking, checkpoint};
 use crate::disks::{block_devices, emptydir, image_volumes};
 use crate::files::look;
 use crate::model::{CONTAINER_VERSION, Container, ContainerState, Sandbox};
@@ -38,7 +38,7 @@ impl Containers {
     /// end.
     ///
     /// # Errors
-    /// When the request is wrong, the pod has a container already, or a disk could not be made; nothing is left then.
+    /// When the request is wrong, the pod has a container already, or a disk could not be made.
     pub async fn create(&self, create: Create) -> Result<ContainerId> {
         self.create_of(create, None).await
     }
@@ -101,6 +101,10 @@ impl Containers {
                 None if had_disk => self.inherited(&sandbox.id, &machine).await?,
                 None => None,
             };
+            if restore.is_none() {
+                // It boots, and no later one goes on from what knows nothing of that.
+                checkpoint::forget(&machine).await?;
+            }
             let container = Container {
                 version: CONTAINER_VERSION,
                 id,

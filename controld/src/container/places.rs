@@ -4,7 +4,7 @@
 //! So each checkpoint has one thread in its directory at a time, and each file system as many checkpoints as leave threads for all else.
 //! A thread keeps its place until it ends, also if nobody waits for it any more: what comes after it finds nothing half done.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -20,6 +20,8 @@ use crate::disks::looks::{Look, Looks};
 
 /// Checkpoints at one file system, and at all.
 const MOST: (usize, usize) = (8, 32);
+/// Memories that libvirt writes to one file system at a time: it has four calls for all, of which one that hangs keeps its own.
+const WRITES: usize = 2;
 
 /// What the checkpoints of a node share.
 #[derive(Debug)]
@@ -27,6 +29,8 @@ pub struct Checkpoints {
     looks: Looks,
     /// Of who asks where a path leads.
     ways: Looks,
+    /// Of who has libvirt write.
+    writes: Looks,
     turns: KeyedMutex,
     closing: CancellationToken,
     tally: Tally,
@@ -48,7 +52,14 @@ impl Checkpoints {
     pub fn new(tally: Tally) -> Self {
         let (of_one, most) = MOST;
         let looks = || Looks::new(of_one, most);
-        Self { looks: looks(), ways: looks(), turns: KeyedMutex::default(), closing: CancellationToken::new(), tally }
+        Self {
+            looks: looks(),
+            ways: looks(),
+            writes: Looks::new(WRITES, most),
+            turns: KeyedMutex::default(),
+            closing: CancellationToken::new(),
+            tally,
+        }
     }
 
     /// Where they count.
@@ -80,6 +91,19 @@ impl Checkpoints {
     /// As of [`Self::place`].
     pub(super) async fn way(&self, path: &str, within: Duration) -> Result<Place> {
         self.among(&self.ways, path.to_owned(), vec![path.into()], within).await
+    }
+
+    /// Waits for the turn to have libvirt write to a file. Its call keeps that until it ends.
+    ///
+    /// # Errors
+    /// When others have all turns of the file system, and none has ended `within` that time.
+    pub(super) async fn write(&self, file: &Path, within: Duration) -> Result<Look> {
+        let late = |_elapsed| {
+            let what =
+                "as many memories as may be are being written to the checkpoint's file system, which is slow, or hangs";
+            Error::new(Kind::Deadline, what)
+        };
+        timeout(within, self.writes.begin(vec![file.to_owned()])).await.map_err(late)
     }
 
     async fn among(&self, looks: &Looks, name: String, dirs: Vec<PathBuf>, within: Duration) -> Result<Place> {
@@ -235,6 +259,23 @@ mod tests {
         let late = checkpoints.way("/proc/0", Duration::ZERO).await.expect_err("one is asked for already");
         assert_eq!(late.kind(), Kind::Deadline);
         drop(place(&checkpoints, "one", Some("/proc")).await);
+    }
+
+    #[tokio::test]
+    async fn a_file_system_that_hangs_leaves_turns_to_write_to_others() {
+        let checkpoints = Arc::new(Checkpoints::default());
+        let write = |file: &'static str| {
+            let checkpoints = checkpoints.clone();
+            async move { checkpoints.write(Path::new(file), Duration::from_millis(50)).await }
+        };
+        let mut hanging = Vec::new();
+        for _ in 0..WRITES {
+            hanging.push(write("/proc/memory").await.expect("a turn"));
+        }
+        assert_eq!(write("/proc/memory").await.expect_err("both are taken").kind(), Kind::Deadline);
+        write("/sys/memory").await.expect("another file system");
+        hanging.pop();
+        write("/proc/memory").await.expect("one is free again");
     }
 
     #[tokio::test]

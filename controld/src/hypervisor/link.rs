@@ -45,6 +45,7 @@ pub(super) struct Lines {
     presses: Line,
     ends: Line,
     saves: Line,
+    wakes: Line,
     lost: Arc<Notify>,
     /// Who this libvirtd runs QEMU as. Another one may be configured otherwise.
     pub(super) qemu_user: OnceCell<QemuUser>,
@@ -61,17 +62,20 @@ pub(super) enum Lane {
     Presses,
     /// Ends: they wait for QEMU's process to go, whose end is the end of all other calls about it.
     Ends,
-    /// Memory that is written to files, or read of them: minutes, of large machines.
+    /// Memory that is written to files, which may be a file server's: minutes, of large machines.
     Saves,
+    /// Memory that is read of files of the pod's own: as long.
+    Wakes,
 }
 
 /// All lanes, with their names in the metrics.
-pub(super) const LANES: [(Lane, &str); 5] = [
+pub(super) const LANES: [(Lane, &str); 6] = [
     (Lane::Quick, "quick"),
     (Lane::Starts, "starts"),
     (Lane::Presses, "presses"),
     (Lane::Ends, "ends"),
     (Lane::Saves, "saves"),
+    (Lane::Wakes, "wakes"),
 ];
 
 /// The right to make one call.
@@ -127,7 +131,7 @@ impl Lines {
     }
 
     /// How many calls are under way on each lane.
-    pub(super) fn running(&self) -> [(&'static str, u64); 5] {
+    pub(super) fn running(&self) -> [(&'static str, u64); 6] {
         LANES.map(|(lane, name)| (name, CALLS.saturating_sub(self.line(lane).calls.available_permits()) as u64))
     }
 
@@ -143,6 +147,7 @@ impl Lines {
             Lane::Presses => &self.presses,
             Lane::Ends => &self.ends,
             Lane::Saves => &self.saves,
+            Lane::Wakes => &self.wakes,
         }
     }
 }
@@ -222,6 +227,7 @@ fn open(uri: &str, events: &broadcast::Sender<HvEvent>, lost: Arc<Notify>) -> Re
     let presses = Connection::open(uri)?;
     let ends = Connection::open(uri)?;
     let saves = Connection::open(uri)?;
+    let wakes = Connection::open(uri)?;
     let endings = Mutex::new(meaning::Endings::default());
     let lifecycle = events.clone();
     quick.on_lifecycle(Box::new(move |event| {
@@ -234,14 +240,14 @@ fn open(uri: &str, events: &broadcast::Sender<HvEvent>, lost: Arc<Notify>) -> Re
     }))?;
     let reboots = events.clone();
     quick.on_reboot(Box::new(move |event| drop(reboots.send(HvEvent::Reboot { id: event.id }))))?;
-    for connection in [&quick, &starts, &presses, &ends, &saves] {
+    for connection in [&quick, &starts, &presses, &ends, &saves, &wakes] {
         let lost = lost.clone();
         connection.on_close(Box::new(move || lost.notify_one()))?;
     }
     let line = |connection| Line { connection, calls: Arc::new(Semaphore::new(CALLS)) };
     let (quick, starts, presses) = (line(quick), line(starts), line(presses));
-    let (ends, saves) = (line(ends), line(saves));
-    Ok(Lines { quick, starts, presses, ends, saves, lost, qemu_user: OnceCell::new() })
+    let (ends, saves, wakes) = (line(ends), line(saves), line(wakes));
+    Ok(Lines { quick, starts, presses, ends, saves, wakes, lost, qemu_user: OnceCell::new() })
 }
 
 fn own_error(message: String) -> LibvirtError {

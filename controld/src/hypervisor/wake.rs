@@ -1,7 +1,8 @@
 //! A machine that goes on from memory that was saved: libvirt starts its QEMU as at any start, vmwrapper included, and has it read the
 //! memory. Then its guest is held, until it is let run without carriers, so that it asks for its addresses anew once it gets them.
 //!
-//! It waits for its turn among saves: reading a large memory takes minutes, and starts are not to wait for that.
+//! It has turns of its own: reading a large memory takes minutes, which starts are not to wait for, and saves may be to a file server that is gone,
+//! which is not to hold up what goes on from files of this node.
 
 use std::path::Path;
 use std::time::Duration;
@@ -25,7 +26,7 @@ impl Hypervisor {
     /// # Errors
     /// When it is given up, there is no connection, or others take too long.
     pub async fn wake_turn(&self, unwanted: &CancellationToken) -> Result<StartTurn> {
-        self.turn_to_start(Lane::Saves, unwanted).await
+        self.turn_to_start(Lane::Wakes, unwanted).await
     }
 
     /// Starts a machine that is defined, of which libvirt logs at `log`, from a file with its memory, whose head has the same description, and

@@ -35,11 +35,12 @@ impl Sandboxes {
 
     async fn make_of(&self, restore: Restore) -> Result<(PodId, ContainerId)> {
         let Restore { path, sandbox, container } = restore;
-        let waking = self.containers.open_checkpoint(&path).await?;
         let annotations = sandbox.annotations.clone();
         let (namespace, name, uid, _attempt) = sandbox.key();
-        // Two calls for one pod, and two pods with the same addresses, are one after the other.
-        let _pod = self.mutex.lock(format!("restore/{namespace}/{name}/{uid}")).await;
+        let pod = format!("{namespace}/{name}");
+        // Two calls for one pod are one after the other; the second has no files open until the first has ended.
+        let _pod = self.mutex.lock(format!("restore/{pod}/{uid}")).await;
+        let waking = self.containers.open_checkpoint(&path).await?;
         // What a killed controld has left half made of the same pod is undone beside the start, and is in the way until then.
         let all = self.uses.store.sandboxes();
         if let Some(half) = all.iter().find(|other| other.key() == sandbox.key() && self.half_made.contains(&other.id))
@@ -53,11 +54,12 @@ impl Sandboxes {
         }
         let learns = self.containers.can_restore(&waking, &sandbox, &container, &annotations).await?;
         let (id, is_new) = {
-            let _addresses = self.mutex.lock("restore/addresses".to_owned()).await;
             let there = self.there(&sandbox)?;
-            let macs = self.free(waking.macs(), there.as_ref(), learns)?;
+            let free = |asked: &[(String, Vec<MacAddr>)]| self.free(waking.macs(), (there.as_ref(), asked), learns);
+            let (macs, _asking) = self.underway.ask(pod, free)?;
             (self.run_with(sandbox, &macs).await?, there.is_none())
         };
+        let _copying = self.underway.copying(&id, waking.unwanted());
         let create = Create { sandbox: id.clone(), config: container, annotations };
         match self.containers.restore(create, &waking).await {
             Ok(made) => {
@@ -81,20 +83,29 @@ impl Sandboxes {
     ///
     /// # Errors
     /// When one has, and the guest learns no other.
-    fn free(&self, macs: Vec<(String, MacAddr)>, own: Option<&PodId>, learns: bool) -> Result<Vec<(String, MacAddr)>> {
+    fn free(
+        &self,
+        macs: Vec<(String, MacAddr)>,
+        (own, asked): (Option<&PodId>, &[(String, Vec<MacAddr>)]),
+        learns: bool,
+    ) -> Result<Vec<(String, MacAddr)>> {
         let all = self.uses.store.sandboxes();
         let others: Vec<_> = all.iter().filter(|other| Some(&other.id) != own && self.is_up(other)).collect();
         let has = |other: &Sandbox, mac: MacAddr| other.net.iter().flat_map(|net| &net.nics).any(|nic| nic.mac == mac);
+        let of_other = |mac| {
+            let has_it = others.iter().find(|other| has(other, mac));
+            let asks_for_it = || asked.iter().find(|(_, macs)| macs.contains(&mac)).map(|(pod, _)| pod.clone());
+            has_it.map(|other| format!("{}/{}", other.config.namespace, other.config.name)).or_else(asks_for_it)
+        };
         let mut free = Vec::new();
         for (link, mac) in macs {
-            match others.iter().find(|other| has(other, mac)) {
+            match of_other(mac) {
                 None => free.push((link, mac)),
                 Some(_) if learns => {}
                 Some(other) => {
                     let what = format!(
-                        "the guest of the checkpoint has the MAC address {mac}, which pod `{}/{}` of this node has, and learns no other without \
-                         our agent; stop that pod first",
-                        other.config.namespace, other.config.name
+                        "the guest of the checkpoint has the MAC address {mac}, which pod `{other}` of this node has, and learns no other without \
+                         our agent; stop that pod first"
                     );
                     return Err(Error::new(Kind::State, what));
                 }

@@ -1,5 +1,6 @@
 use proto::tap::{DataPath, Reply, Request};
 use tempfile::TempDir;
+use tokio_util::sync::CancellationToken;
 
 use super::*;
 use crate::daemon::node::Node;
@@ -217,6 +218,22 @@ async fn a_sandbox_is_not_on_record_amid_the_removal_of_disks_of_its_pod() {
     assert_eq!(node.node.store.sandboxes().len(), 0);
     drop(removing);
     made.await.expect("no panic").expect("made");
+}
+
+#[tokio::test]
+async fn a_stop_gives_up_the_copies_that_hold_the_lock_of_its_pod() {
+    let node = Fixture::start().await;
+    let id = node.run(0).await;
+    for removes in [false, true] {
+        let (token, held) = (CancellationToken::new(), node.mutex.lock(id.as_str()).await);
+        let _copying = node.sandboxes.underway.copying(&id, token.clone());
+        let (sandboxes, of) = (node.sandboxes.clone(), id.clone());
+        let ends =
+            tokio::spawn(async move { if removes { sandboxes.remove(&of).await } else { sandboxes.stop(&of).await } });
+        token.cancelled().await;
+        drop(held);
+        ends.await.expect("no panic").expect("ended");
+    }
 }
 
 #[tokio::test]

@@ -10,6 +10,7 @@ use vmimage::digest::is_hex;
 use vmspec::error::{Error, Kind, Result};
 use vmspec::plan::Firmware;
 
+use super::devices::Differs;
 use super::manifest::{DiskMade, Emulator, Machine, Manifest, NicMade, VERSION};
 use super::plan::{MEMORY, Of, ROOT, UEFI, disk_file};
 
@@ -155,7 +156,8 @@ fn version(text: &str) -> Option<[u64; 3]> {
 }
 
 fn machine(made: &Machine, here: &Here<'_>) -> Vec<String> {
-    let Machine { kind, firmware, disk_bus, cpu, cpu_setting, node_cpu, vcpus, max_vcpus, memory, max_memory } = made;
+    let Machine { kind, firmware, disk_bus, cpu, cpu_setting, node_cpu, vcpus, max_vcpus, memory, max_memory, devices } =
+        made;
     let now = here.machine;
     let mut differs = Vec::new();
     if !here.types.contains(kind.as_str()) {
@@ -180,6 +182,9 @@ fn machine(made: &Machine, here: &Here<'_>) -> Vec<String> {
     compare("most vCPUs", max_vcpus.to_string(), now.max_vcpus.to_string());
     compare("memory in bytes", memory.to_string(), now.memory.to_string());
     compare("most memory in bytes", max_memory.to_string(), now.max_memory.to_string());
+    for Differs { name, made, now } in devices.differing(&now.devices) {
+        compare(&shown(&name), made, now);
+    }
     differs
 }
 
@@ -237,6 +242,7 @@ fn shown(text: &str) -> String {
 
 #[cfg(test)]
 mod tests {
+    use super::super::devices::Devices;
     use super::super::manifest::PartMade;
     use super::super::manifest::tests::manifest;
     use super::*;
@@ -270,6 +276,10 @@ mod tests {
             room: &|of| if *of == Of::Memory { Room::AtMost(4) } else { Room::Just(3) },
         };
         check(&changed, &here)
+    }
+
+    fn of_screen() -> Devices {
+        serde_json::from_str(r#"{"graphics":"vnc"}"#).expect("read")
     }
 
     #[test]
@@ -337,6 +347,7 @@ mod tests {
             (|m| m.machine.max_vcpus = 2, "most vCPUs was `2`"),
             (|m| m.machine.memory = 1, "memory in bytes was `1`"),
             (|m| m.machine.max_memory = 1, "most memory in bytes was `1`"),
+            (|m| m.machine.devices = of_screen(), "graphics was `vnc`, and would be `the usual`"),
             (|m| m.nics.clear(), "it had 0 NICs"),
             (
                 |m| m.nics[0].mac = "02:00:00:00:00:02".parse().expect("a MAC address"),

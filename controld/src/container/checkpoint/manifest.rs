@@ -7,6 +7,7 @@ use proto::tap::{MacAddr, Nic, PodNet};
 use serde::{Deserialize, Serialize};
 use vmspec::plan::{Applied, CpuSetting, DiskBus, Firmware, Hardware, MachinePlan, MachineType};
 
+use super::devices::Devices;
 use super::plan::Of;
 use crate::model::{Container, PodName};
 
@@ -75,6 +76,9 @@ pub(super) struct Machine {
     /// Bytes.
     pub(super) memory: u64,
     pub(super) max_memory: u64,
+    /// What else the guest finds, if it is not as every machine.
+    #[serde(default, skip_serializing_if = "Devices::is_default")]
+    pub(super) devices: Devices,
 }
 
 /// A NIC.
@@ -125,6 +129,7 @@ impl Machine {
             max_vcpus: plan.cpus.max,
             memory: applied.memory,
             max_memory: plan.memory.max,
+            devices: Devices::of(plan),
         }
     }
 }
@@ -233,7 +238,7 @@ pub(super) mod tests {
             "emulator": { "qemu": "10.0.2", "libvirt": "11.3.0", "accelerator": "kvm" },
             "machine": {
                 "type": "q35", "firmware": "bios", "disk_bus": "virtio", "cpu": null,
-                "vcpus": 1, "max_vcpus": 1, "memory": 1 << 27, "max_memory": 1 << 27,
+                "vcpus": 1, "max_vcpus": 1, "memory": 1 << 27, "max_memory": 1 << 27, "devices": { "command": true },
             },
             "nics": [],
             "disks": [

@@ -47,6 +47,16 @@ pub(in crate::container) async fn hand_over(from: &MachinePlan, to: &MachinePlan
     }
 }
 
+/// Removes memories that a pod's earlier containers have not gone on from.
+///
+/// # Errors
+/// When the disk fails.
+pub(in crate::container) async fn forget(machine: &MachinePlan) -> Result<()> {
+    let memory = memory_of(machine);
+    let removed = off_reactor(move || remove_memories(&memory)).await;
+    removed.map_err(|cause| io_failed("a memory that nobody goes on from not removed", cause))
+}
+
 /// Empties a memory, if there is one.
 pub(super) fn empty(memory: &Path) -> io::Result<bool> {
     match openat(CWD, memory, OFlags::WRONLY | OFlags::NOFOLLOW | OFlags::CLOEXEC, Mode::empty()) {

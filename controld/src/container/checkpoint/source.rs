@@ -105,8 +105,9 @@ impl Source {
     /// When it is another one than was written, the disk fails, or it is not wanted any more.
     pub(super) fn copy(&self, of: &Of, to: &File, unwanted: &CancellationToken) -> Result<()> {
         let (from, part) = self.part(of)?;
-        copy::content(&from, to, unwanted).map_err(|cause| failed("a file of the checkpoint not copied", cause))?;
-        if self.is_copy(part, to, unwanted)? {
+        let copied = copy::content_and_digest(&from, to, unwanted);
+        let (len, sha256) = copied.map_err(|cause| failed("a file of the checkpoint not copied", cause))?;
+        if len == part.bytes && sha256 == part.sha256 {
             return Ok(());
         }
         Err(self.damaged(format!("`{}` is not what was written: its SHA-256 is another", shown(&part.name))))
@@ -118,10 +119,6 @@ impl Source {
     /// When it cannot be read.
     pub(super) fn is_there(&self, of: &Of, file: &File, unwanted: &CancellationToken) -> Result<bool> {
         let (_, part) = self.part(of)?;
-        self.is_copy(part, file, unwanted)
-    }
-
-    fn is_copy(&self, part: &PartMade, file: &File, unwanted: &CancellationToken) -> Result<bool> {
         let (len, sha256) =
             copy::digest(file, unwanted).map_err(|cause| failed("a copy of the checkpoint not read", cause))?;
         Ok(len == part.bytes && sha256 == part.sha256)

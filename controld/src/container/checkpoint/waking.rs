@@ -17,13 +17,13 @@
 
 use std::fs::{self, File};
 use std::io;
-use std::os::unix::fs::{PermissionsExt as _, fchown};
+use std::os::unix::fs::{MetadataExt as _, PermissionsExt as _, fchown};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use proto::tap::{MacAddr, PodNet, QemuUser};
 use rustix::fs::{CWD, Mode, OFlags, openat};
-use tokio_util::sync::CancellationToken;
+use tokio_util::sync::{CancellationToken, DropGuard};
 use uuid::Uuid;
 use vmspec::error::{Error, Kind, Result};
 use vmspec::plan::{Applied, Disk, MachinePlan, MachineType};
@@ -53,6 +53,8 @@ pub struct Waking {
     files: Arc<Open<Source>>,
     place: Place,
     unwanted: CancellationToken,
+    /// A copy that is late is nobody's any more.
+    _over: DropGuard,
 }
 
 /// Opens the checkpoint in a directory.
@@ -70,7 +72,8 @@ pub(in crate::container) async fn open(uses: &Uses, path: &str) -> Result<Waking
     let named = dir.clone();
     let source = place.work(NO_ANSWER, LOOK, &unwanted, move || Source::open(&named)).await?;
     let manifest = source.manifest.clone();
-    Ok(Waking { dir, manifest, files: Arc::new(place.keep(source)), place, unwanted })
+    let _over = unwanted.clone().drop_guard();
+    Ok(Waking { dir, manifest, files: Arc::new(place.keep(source)), place, unwanted, _over })
 }
 
 /// What of a plan is looked at beside what it has.
@@ -92,6 +95,12 @@ impl Waking {
         let learns =
             nics.iter().zip(given).map(|(nic, given)| (nic.mac, given.mac)).filter(|(had, given)| had != given);
         RestoreNote { dir: self.dir.clone(), is_clone, learns: learns.collect() }
+    }
+
+    /// What gives up its copies.
+    #[must_use]
+    pub fn unwanted(&self) -> CancellationToken {
+        self.unwanted.clone()
     }
 
     /// The NICs that the guest has, by their links, with the addresses that it knows them by.
@@ -200,7 +209,7 @@ impl Waking {
                 overlay::adopt(&made, &image_id, image, size)?;
                 finish(&made, Some(qemu)).map_err(not_made)
             };
-            whole_or_gone(&at, fill())
+            whole_or_gone(&at, &made, fill())
         };
         self.work(&Of::Root, make).await
     }
@@ -219,7 +228,7 @@ impl Waking {
                 files.files()?.copy(&Of::Uefi, &made, &unwanted)?;
                 finish(&made, Some(qemu)).map_err(not_made)
             };
-            whole_or_gone(&at, fill())
+            whole_or_gone(&at, &made, fill())
         };
         self.work(&Of::Uefi, make).await
     }
@@ -238,7 +247,7 @@ impl Waking {
                 files.files()?.copy(&Of::Memory, &made, &unwanted)?;
                 finish(&made, None).map_err(not_made)
             };
-            whole_or_gone(&at, fill())
+            whole_or_gone(&at, &made, fill())
         };
         self.work(&Of::Memory, make).await
     }
@@ -246,8 +255,7 @@ impl Waking {
     /// Works on one file, as long as that may take.
     async fn work(&self, of: &Of, work: impl FnOnce() -> Result<()> + Send + 'static) -> Result<()> {
         let bytes = self.manifest.files.iter().find(|part| part.of == *of).map_or(0, |part| part.bytes);
-        // It is written, and read again.
-        let deadline = pass(bytes.saturating_mul(2));
+        let deadline = pass(bytes);
         self.place.work("a file of the checkpoint was not copied", deadline, &self.unwanted, work).await
     }
 }
@@ -272,13 +280,24 @@ fn new_file(at: &Path) -> io::Result<File> {
     Ok(file)
 }
 
-/// Removes a file that was made anew and did not become whole: the disk may be full, and the pod may stay.
-fn whole_or_gone(at: &Path, filled: Result<()>) -> Result<()> {
+/// Removes a file that was made anew and did not become whole: the disk may be full, and the pod may stay. If another one is in its place by
+/// now, this is a thread that was late, and that one is of a later try.
+fn whole_or_gone(at: &Path, made: &File, filled: Result<()>) -> Result<()> {
     filled.inspect_err(|_why| {
-        if let Err(cause) = remove(at) {
+        let removed = is_at(made, at).and_then(|is_there| if is_there { remove(at) } else { Ok(()) });
+        if let Err(cause) = removed {
             tracing::warn!(path = %at.display(), %cause, "a part of a checkpoint's file stays");
         }
     })
+}
+
+/// Whether a path leads to this file.
+fn is_at(file: &File, at: &Path) -> io::Result<bool> {
+    let is = |found: &fs::Metadata| (found.dev(), found.ino());
+    match fs::symlink_metadata(at) {
+        Err(absent) if absent.kind() == io::ErrorKind::NotFound => Ok(false),
+        found => Ok(is(&found?) == is(&file.metadata()?)),
+    }
 }
 
 fn finish(file: &File, owner: Option<QemuUser>) -> io::Result<()> {
@@ -314,10 +333,14 @@ mod tests {
     fn a_file_that_did_not_become_whole_is_gone() {
         let dir = tempfile::tempdir().expect("tempdir");
         let at = dir.path().join("a.memory");
-        fs::write(&at, "").expect("written");
-        whole_or_gone(&at, Ok(())).expect("whole");
+        let made = new_file(&at).expect("made");
+        let damaged = || Err(Error::new(Kind::DataLoss, "damaged"));
+        whole_or_gone(&at, &made, Ok(())).expect("whole");
         assert!(at.exists());
-        let error = whole_or_gone(&at, Err(Error::new(Kind::DataLoss, "damaged"))).expect_err("damaged");
+        let error = whole_or_gone(&at, &made, damaged()).expect_err("damaged");
         assert_eq!((error.kind(), at.exists()), (Kind::DataLoss, false));
+        let _next = new_file(&at).expect("made anew");
+        whole_or_gone(&at, &made, damaged()).expect_err("damaged");
+        assert!(at.exists(), "it is that of a later try");
     }
 }
