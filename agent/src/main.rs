@@ -10,6 +10,7 @@
 
 mod account;
 mod command;
+mod entropy;
 mod outbox;
 mod port;
 mod power;
@@ -29,8 +30,8 @@ use self::command::Outlets;
 use self::port::Port;
 use self::power::Power;
 
-const USAGE: &str = "usage: virtlet-agent [- [LOG EXIT]]   (with `-`, standard input is the port, files stand for the others, \
-                     and the agent ends where the guest would power off)";
+const USAGE: &str = "usage: virtlet-agent [- [LOG EXIT] | reseed]   (with `-`, standard input is the port, files stand for the others, \
+                     and the agent ends where the guest would power off; `reseed` has the kernel's random numbers begin anew)";
 
 fn main() -> ExitCode {
     // Before the port is opened, which may send one at once.
@@ -40,6 +41,7 @@ fn main() -> ExitCode {
     };
     let args: Vec<_> = std::env::args_os().skip(1).collect();
     let served = match args.as_slice() {
+        [one] if one == "reseed" => entropy::reseed(),
         [] => Port::find().and_then(|port| serve::serve(port, Outlets::Ports, Power::On, &signals)),
         [one, files @ ..] if one == "-" && matches!(files.len(), 0 | 2) => {
             let file = |at: usize| files.get(at).map_or_else(|| PathBuf::from("/dev/null"), PathBuf::from);

@@ -6,6 +6,7 @@ use std::time::Duration;
 use common::now_nanos;
 use proto::agent::Start;
 use proto::tap::MacAddr;
+use uuid::Uuid;
 use vmspec::MachineId;
 use vmspec::error::{Error, Kind, Result};
 
@@ -18,14 +19,24 @@ const LIMIT: Duration = Duration::from_secs(60);
 /// Longest host name (hostname(7)).
 const MAX_NAME: usize = 64;
 
-/// `$1` is the time, in seconds since the epoch; `$2` the host name of another pod, or empty for the same. What a guest lacks it does without.
+/// `$1` is the time, in seconds since the epoch; `$2` the host name of another pod, or empty for the same; `$3` is random, and nobody else's.
+/// What a guest lacks it does without.
+///
+/// The kernel's random numbers go on from the checkpoint's for up to a minute, whatever is written to the device: all that is drawn here, too.
+/// One with a driver for the generation's id begins anew by itself; Debian 12's for clouds has none. It takes an ioctl (`RNDRESEEDCRNG`).
 ///
 /// DHCP clients should ask anew when a carrier was away (RFC 2131, section 3.7). Two do not, those of BusyBox and of ISC, and go on with the
 /// first pod's address until half of its lease is over at least.
 const SCRIPT: &str = r#"
 date -u -s "@$1" >/dev/null 2>&1
 for pid in $(pidof udhcpc); do
-	kill -USR2 "$pid" && kill -USR1 "$pid"
+	kill -USR2 "$pid" || continue
+	# Of two signals that wait the lower one may come first, and one that has let its address go then asks for none.
+	n=0
+	while [ $n -lt 100 ] && grep -q '^ShdPnd:.*[89a-f]..$' "/proc/$pid/status"; do n=$((n + 1)); done
+	kill -USR1 "$pid"
+	# One that has an address by then asks for it once more.
+	{ sleep 1; kill -USR1 "$pid"; } >/dev/null 2>&1 &
 done
 for pid in $(pidof dhclient); do
 	# Another's child, or one that stays in the foreground, is for others to start again.
@@ -38,7 +49,14 @@ for pid in $(pidof dhclient); do
 		while kill -0 "$pid" && [ $n -lt 10 ]; do sleep 1; n=$((n + 1)); done
 		exec "$exe" -nw "$@"' sh "$pid" "$exe" <"/proc/$pid/cmdline" >/dev/null 2>&1 &
 done
-[ -r /dev/hwrng ] && dd if=/dev/hwrng of=/dev/urandom bs=64 count=1 2>/dev/null
+echo "$3" >/dev/urandom
+{
+	case $(readlink "/proc/$PPID/exe") in
+	*/virtlet-agent*) "/proc/$PPID/exe" reseed ;;
+	*) false ;;
+	esac || perl -e 'open F, ">/dev/urandom" and ioctl F, 0x5207, 0 or exit 1' ||
+		python3 -c 'import fcntl; fcntl.ioctl(open("/dev/urandom", "w"), 0x5207)'
+} >/dev/null 2>&1
 [ -n "$2" ] || { wait; exit 0; }
 echo "$2" >/etc/hostname 2>/dev/null
 hostname "$2" 2>/dev/null || echo "$2" >/proc/sys/kernel/hostname
@@ -112,7 +130,8 @@ impl Agents {
         // Once it answers: the time is to be that of then.
         self.run(command(["/bin/sh", "-c", "exit 0"].map(str::to_owned).into()), Some(LIMIT)).await?;
         let now = (now_nanos() / 1_000_000_000).to_string();
-        let argv = ["/bin/sh", "-c", SCRIPT, "sh", &now, name].map(str::to_owned).into();
+        let random = [Uuid::new_v4(), Uuid::new_v4()].map(|half| half.simple().to_string()).concat();
+        let argv = ["/bin/sh", "-c", SCRIPT, "sh", &now, name, &random].map(str::to_owned).into();
         self.run(command(argv), Some(LIMIT)).await.map(drop)
     }
 }
@@ -131,6 +150,18 @@ mod tests {
         }
         let (before, after) = SCRIPT.split_once(r#"[ -n "$2" ] || "#).expect("the same pod ends there");
         assert!(!before.contains("machine-id") && after.contains("machine-id") && after.contains("ssh_host"));
+    }
+
+    /// As a guest of Debian with QEMU's agent does it, and one with ours by that.
+    #[test]
+    fn the_kernels_generator_begins_anew_before_anything_is_drawn() {
+        let reseeds = SCRIPT.find("reseed").expect("said");
+        for drawn in ["/proc/sys/kernel/random/uuid", "ssh-keygen -A"] {
+            assert!(reseeds < SCRIPT.find(drawn).expect("drawn"), "{drawn}");
+        }
+        let perl = SCRIPT.split_once("perl -e '").expect("by perl").1.split_once('\'').expect("its end").0;
+        let compiled = Process::new("perl").args(["-c", "-e", perl]).output().expect("run");
+        assert!(compiled.status.success(), "{compiled:?}");
     }
 
     #[test]
