@@ -9,6 +9,7 @@ use vmspec::error::{Error, Kind, Result};
 use vmspec::{ContainerConfig, ContainerId, SandboxConfig};
 
 use super::Sandboxes;
+use super::underway::Asked;
 use crate::container::Create;
 use crate::model::Sandbox;
 
@@ -55,7 +56,7 @@ impl Sandboxes {
         let learns = self.containers.can_restore(&waking, &sandbox, &container, &annotations).await?;
         let (id, is_new) = {
             let there = self.there(&sandbox)?;
-            let free = |asked: &[(String, Vec<MacAddr>)]| self.free(waking.macs(), (there.as_ref(), asked), learns);
+            let free = |asked: &[Asked]| self.free(waking.macs(), (there.as_ref(), asked), learns);
             let (macs, _asking) = self.underway.ask(pod, free)?;
             (self.run_with(sandbox, &macs).await?, there.is_none())
         };
@@ -86,7 +87,7 @@ impl Sandboxes {
     fn free(
         &self,
         macs: Vec<(String, MacAddr)>,
-        (own, asked): (Option<&PodId>, &[(String, Vec<MacAddr>)]),
+        (own, asked): (Option<&PodId>, &[Asked]),
         learns: bool,
     ) -> Result<Vec<(String, MacAddr)>> {
         let all = self.uses.store.sandboxes();
@@ -94,7 +95,7 @@ impl Sandboxes {
         let has = |other: &Sandbox, mac: MacAddr| other.net.iter().flat_map(|net| &net.nics).any(|nic| nic.mac == mac);
         let of_other = |mac| {
             let has_it = others.iter().find(|other| has(other, mac));
-            let asks_for_it = || asked.iter().find(|(_, macs)| macs.contains(&mac)).map(|(pod, _)| pod.clone());
+            let asks_for_it = || asked.iter().find(|asked| asked.macs.contains(&mac)).map(|asked| asked.pod.clone());
             has_it.map(|other| format!("{}/{}", other.config.namespace, other.config.name)).or_else(asks_for_it)
         };
         let mut free = Vec::new();

@@ -15,8 +15,18 @@ pub(super) struct Underway(Arc<Mutex<Known>>);
 struct Known {
     /// What gives up the copies of a pod's sandbox.
     copies: HashMap<PodId, CancellationToken>,
-    /// Addresses that a pod's network is being asked for, with the pod's name.
-    asked: Vec<(String, Vec<MacAddr>)>,
+    asked: Vec<Asked>,
+    /// How often was asked.
+    times: u64,
+}
+
+/// Addresses that a pod's network is being asked for.
+#[derive(Debug)]
+pub(super) struct Asked {
+    nth: u64,
+    /// As people know it.
+    pub(super) pod: String,
+    pub(super) macs: Vec<MacAddr>,
 }
 
 /// Copies of a sandbox, until this is dropped.
@@ -30,7 +40,7 @@ pub(super) struct Copying<'a> {
 #[derive(Debug)]
 pub(super) struct Asking<'a> {
     of: &'a Underway,
-    pod: String,
+    nth: u64,
 }
 
 impl Underway {
@@ -52,14 +62,15 @@ impl Underway {
     pub(super) fn ask<L, E>(
         &self,
         pod: String,
-        choose: impl FnOnce(&[(String, Vec<MacAddr>)]) -> Result<Vec<(L, MacAddr)>, E>,
+        choose: impl FnOnce(&[Asked]) -> Result<Vec<(L, MacAddr)>, E>,
     ) -> Result<(Vec<(L, MacAddr)>, Asking<'_>), E> {
-        let chosen = self.known(|known| {
+        self.known(|known| {
             let chosen = choose(&known.asked)?;
-            known.asked.push((pod.clone(), chosen.iter().map(|(_, mac)| *mac).collect()));
-            Ok(chosen)
-        })?;
-        Ok((chosen, Asking { of: self, pod }))
+            known.times += 1;
+            let nth = known.times;
+            known.asked.push(Asked { nth, pod, macs: chosen.iter().map(|(_, mac)| *mac).collect() });
+            Ok((chosen, Asking { of: self, nth }))
+        })
     }
 
     fn known<T>(&self, with: impl FnOnce(&mut Known) -> T) -> T {
@@ -75,7 +86,7 @@ impl Drop for Copying<'_> {
 
 impl Drop for Asking<'_> {
     fn drop(&mut self) {
-        self.of.known(|known| known.asked.retain(|(pod, _)| *pod != self.pod));
+        self.of.known(|known| known.asked.retain(|asked| asked.nth != self.nth));
     }
 }
 
@@ -104,16 +115,17 @@ mod tests {
         let underway = Underway::default();
         let mac: MacAddr = "02:00:00:00:00:01".parse().expect("a MAC address");
         let ask = |pod: &str| {
-            let free = |asked: &[(String, Vec<MacAddr>)]| {
-                let taken = asked.iter().any(|(_, macs)| macs.contains(&mac));
+            let free = |asked: &[Asked]| {
+                let taken = asked.iter().any(|asked| asked.macs.contains(&mac));
                 Ok::<_, Infallible>(if taken { Vec::new() } else { vec![("eth0", mac)] })
             };
             underway.ask(pod.to_owned(), free).expect("it cannot fail")
         };
         let (first, asking) = ask("one");
-        let (second, _asking) = ask("two");
+        // Of another UID.
+        let (second, _asking) = ask("one");
         assert_eq!((first.len(), second.len()), (1, 0));
         drop(asking);
-        assert_eq!(ask("three").0.len(), 1);
+        assert_eq!(ask("two").0.len(), 1);
     }
 }
