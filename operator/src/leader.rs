@@ -12,7 +12,7 @@ use kube::api::PostParams;
 use kube::core::ObjectMeta;
 use kube::{Api, Client};
 use tokio::time::{Instant, interval, timeout, timeout_at};
-use tracing::{debug, info};
+use tracing::{debug, info, warn};
 
 use crate::names::{MANAGED_BY, OPERATOR};
 use crate::write::{is_stale, is_there};
@@ -63,19 +63,30 @@ impl Leadership {
         Self { leases: Api::namespaced(client, namespace), name }
     }
 
-    /// Waits until the lease is held.
+    /// Waits until the lease is held. What is in the way is said when it is another than before: a namespace that is not there, or a right
+    /// that is lacking, stays.
     pub async fn gain(&self) {
         let mut ticks = interval(PERIOD);
         let mut seen = None;
+        let mut told = String::new();
         loop {
             ticks.tick().await;
-            match timeout(CALL, self.attempt(&mut seen)).await {
+            let why = match timeout(CALL, self.attempt(&mut seen)).await {
                 Ok(Ok(Holder::Us)) => {
                     info!(lease = OPERATOR, name = self.name, "this operator is the one that writes");
                     return;
                 }
-                Ok(Ok(Holder::Another | Holder::Unknown)) | Err(_) => {}
-                Ok(Err(error)) => debug!(error = %common::Chain(&error), "the lease is not read"),
+                Ok(Ok(Holder::Another | Holder::Unknown)) => continue,
+                Ok(Err(error)) => common::Chain(&error).to_string(),
+                Err(_late) => format!("no answer within {} s", CALL.as_secs()),
+            };
+            if why != told {
+                warn!(
+                    lease = OPERATOR,
+                    error = why,
+                    "the lease is not to be had, and this operator does nothing; it is tried on"
+                );
+                told = why;
             }
         }
     }
