@@ -55,6 +55,7 @@ pub mod pace;
 pub mod pages;
 pub mod peers;
 pub mod pings;
+pub mod pss;
 mod queue;
 pub mod raw;
 pub mod records;

@@ -35,7 +35,7 @@ const LONG: [&str; 7] =
     ["vm::a_stock_cloud_", "vm::cloud_init_", "cri::critest_in_guests", "kubelet::", "node::", "proxy::", "objects::"];
 /// How the names of cases begin that a run leaves out unless it is asked for ignored ones: each computes for minutes, and shows by another
 /// distribution, kernel, way of installation, boot or client what one that stays shows too. They run before a release.
-const BEFORE_A_RELEASE: [&str; 11] = [
+const BEFORE_A_RELEASE: [&str; 12] = [
     "cri::critest_in_guests",
     "installed::on_debian_13_",
     "installed::kubeadm_",
@@ -47,6 +47,7 @@ const BEFORE_A_RELEASE: [&str; 11] = [
     "node::matrix_macvlan_dual_",
     "vm::a_stock_cloud_",
     "vm::cloud_init_",
+    "vm::twenty_clones_",
 ];
 /// Lines of each daemon's log that are shown of a failed case.
 const TAIL: usize = 40;

@@ -1,11 +1,11 @@
 //! Memory of processes, and what ours take for each machine.
 
-use std::fs;
 use std::time::Duration;
 
-use anyhow::{Context as _, Result};
+use anyhow::Result;
 use proto::cri::ContainerConfig;
 use tests::node::{Node, Vm};
+use tests::pss::pss;
 
 use super::report::Pair;
 
@@ -16,22 +16,6 @@ const FEW: usize = 3;
 const MORE: usize = 6;
 /// As much as was promised, in KiB.
 const PROMISED: f64 = 100.0;
-
-/// KiB that processes of these names take, shared pages divided by those who share them.
-pub(super) fn pss(programs: &[&str]) -> Result<f64> {
-    let mut sum = 0.0;
-    for process in fs::read_dir("/proc")?.filter_map(Result::ok) {
-        let Ok(name) = fs::read_to_string(process.path().join("comm")) else { continue };
-        if !programs.contains(&name.trim()) {
-            continue;
-        }
-        // One that ends meanwhile takes nothing.
-        let Ok(rollup) = fs::read_to_string(process.path().join("smaps_rollup")) else { continue };
-        let line = rollup.lines().find_map(|line| line.strip_prefix("Pss:")).context("no Pss")?;
-        sum += line.trim().trim_end_matches("kB").trim().parse::<f64>()?;
-    }
-    Ok(sum)
-}
 
 /// What [`OURS`] take for each machine like this one that runs. They are started again before, since what other rows had them take is
 /// given back while this one is measured.

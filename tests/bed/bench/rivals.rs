@@ -14,8 +14,9 @@ use tests::cni;
 use tests::containerd::{Containerd, Release};
 use tests::cri::Cri;
 use tests::node::Node;
+use tests::pss::pss;
 
-use super::memory::{OURS, pss};
+use super::memory::OURS;
 use super::report::{Pair, Row};
 use super::{baseline, p50, timed};
 

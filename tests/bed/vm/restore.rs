@@ -1,6 +1,9 @@
 //! A pod that is made of a checkpoint: as a clone beside the first, when that is gone, when there is no room, and though controld is killed at any
 //! step.
 
+mod clones;
+mod moved;
+
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::thread;
@@ -11,7 +14,7 @@ use proto::cri::{
     ContainerConfig, ContainerState, LinuxContainerConfig, LinuxContainerResources, ListPodSandboxRequest,
     PodSandboxConfig, RestorePodRequest, RestorePodResponse,
 };
-use serde_json::json;
+use serde_json::{Value, json};
 use tests::agent_image::tiny_with_agent;
 use tests::case::{Bed, Case};
 use tests::cni::{self, Network};
@@ -35,8 +38,15 @@ const TOO_LITTLE: &str = "24m";
 /// How the name of a memory ends that a guest is to go on from.
 const MEMORY: &str = ".memory";
 
-pub(super) const CASES: &[Case] =
-    &[Case { name: "vm::a_pod_is_made_of_a_checkpoint", deadline: Duration::from_secs(600), run: restored }];
+pub(super) const CASES: &[Case] = &[
+    Case { name: "vm::a_pod_is_made_of_a_checkpoint", deadline: Duration::from_secs(600), run: restored },
+    Case { name: "vm::a_pod_goes_on_on_another_node", deadline: Duration::from_secs(480), run: moved::moves },
+    Case {
+        name: "vm::twenty_clones_are_machines_of_their_own",
+        deadline: Duration::from_secs(1200),
+        run: clones::apart,
+    },
+];
 
 /// What pods of other names go on from.
 #[derive(Clone, Copy)]
@@ -48,9 +58,7 @@ struct Origin<'a> {
 }
 
 fn restored(bed: &Bed) -> Result<()> {
-    let mut network = Network { masquerade: true, ..Network::BRIDGE }.conflist();
-    network["plugins"][0]["capabilities"] = json!({"mac": true});
-    let mut node = Node::on(bed, &network, &cni::debian_plugins(), "handlers.virtlet.guest_agent = true")?;
+    let mut node = Node::on(bed, &network_with_macs(), &cni::debian_plugins(), "handlers.virtlet.guest_agent = true")?;
     let image = node.images.offer("agent.qcow2", &tiny_with_agent(bed)?, Fault::None);
     node.cri.pull(&image)?;
     let (pod, container) = said(&node, "kept", &image)?;
@@ -97,6 +105,13 @@ fn restored(bed: &Bed) -> Result<()> {
     Ok(())
 }
 
+/// A bridge that gives a guest the MAC address that it knows.
+fn network_with_macs() -> Value {
+    let mut network = Network { masquerade: true, ..Network::BRIDGE }.conflist();
+    network["plugins"][0]["capabilities"] = json!({"mac": true});
+    network
+}
+
 /// With a disk in an emptyDir.
 fn said(node: &Node, name: &str, image: &str) -> Result<(PodSandboxConfig, ContainerConfig)> {
     let pod = node.pod(name)?;
@@ -107,12 +122,18 @@ fn said(node: &Node, name: &str, image: &str) -> Result<(PodSandboxConfig, Conta
 }
 
 fn asked(node: &Node, name: &str, from: Origin<'_>) -> Result<RestorePodRequest> {
-    let (mut pod, container) = said(node, name, from.image)?;
+    let (_, container) = said(node, name, from.image)?;
+    request_of(node, name, &container, from.dir)
+}
+
+/// What is asked for to make a pod with this container of a checkpoint.
+fn request_of(node: &Node, name: &str, container: &ContainerConfig, dir: &Path) -> Result<RestorePodRequest> {
+    let mut pod = node.pod(name)?;
     pod.annotations.extend(container.annotations.clone());
     Ok(RestorePodRequest {
-        checkpoint_path: from.dir.display().to_string(),
+        checkpoint_path: dir.display().to_string(),
         config: Some(pod),
-        container_configs: vec![container],
+        container_configs: vec![container.clone()],
         ..Default::default()
     })
 }
