@@ -15,6 +15,8 @@ use futures_util::{StreamExt as _, TryStreamExt as _, stream};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use kube::runtime::{WatchStreamExt as _, reflector, watcher};
 use kube::{Api, Client};
+use nix::sys::signal::{Signal, kill};
+use nix::unistd::Pid;
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 use tests::case::Bed;
@@ -38,6 +40,7 @@ const METRICS: &str = "127.0.0.1:18090";
 const SETTLE_DEADLINE: Duration = Duration::from_secs(600);
 /// Until all is known.
 const SYNC_DEADLINE: Duration = Duration::from_secs(120);
+const END_DEADLINE: Duration = Duration::from_secs(30);
 /// Bytes of user-data, so that an object has some 2.4 KB as those of people have.
 const USER_DATA: usize = 1500;
 
@@ -45,11 +48,10 @@ pub(super) fn rows(bed: &Bed, node: &mut Node) -> Result<Vec<Row>> {
     let cluster = Cluster::start(bed)?;
     // First, as it leaves nothing in the cluster.
     let mut rows = subresources::rows(bed, node, &cluster)?;
-    let printed = command(bed.program("virtlet-operator"), ["crds", "-o", "json"]).output()?;
-    let crds: Value = serde_json::from_slice(&printed.stdout).context("no definitions")?;
-    for crd in crds["items"].as_array().context("no list")? {
-        cluster.apply(CRDS, crd)?;
-    }
+    let printed = command(bed.program("virtlet-operator"), ["crds"]).output()?;
+    let crds = serde_saphyr::from_multiple::<Value>(&String::from_utf8(printed.stdout)?).context("no definitions")?;
+    ensure!(!crds.is_empty(), "no definitions: {}", String::from_utf8_lossy(&printed.stderr));
+    crds.iter().try_for_each(|crd| cluster.apply(CRDS, crd).map(drop))?;
     wait_for("API of instances", SYNC_DEADLINE, || Ok(cluster.get(PATH).ok()))?;
     tokio::runtime::Runtime::new()?.block_on(fill(&cluster))?;
     settle(bed, &cluster)?;
@@ -212,15 +214,15 @@ fn bare(bed: &Bed, cluster: &Cluster) -> Result<(f64, f64)> {
 
 fn start(bed: &Bed, cluster: &Cluster) -> Result<Child> {
     let log = fs::OpenOptions::new().create(true).append(true).open(bed.logs().join("operator.log"))?;
-    let words = ["run", "--listen", METRICS, "--kubeconfig"];
+    let words = ["run", "--namespace", "default", "--listen", METRICS, "--kubeconfig"];
     let mut operator: Command = command(bed.program("virtlet-operator"), words);
     Ok(operator.arg(&cluster.admin).stdin(Stdio::null()).stdout(log.try_clone()?).stderr(log).spawn()?)
 }
 
+/// Ends it in order: an operator gives its Lease back, or the next one would wait for the end of its term.
 fn end(child: &mut Child) -> Result<()> {
-    child.kill()?;
-    child.wait()?;
-    Ok(())
+    kill(Pid::from_raw(child.id().cast_signed()), Signal::SIGTERM)?;
+    wait_for("end of the process", END_DEADLINE, || Ok(child.try_wait()?)).map(drop)
 }
 
 /// How often the operator has looked at an object.

@@ -3,7 +3,8 @@
 //! Both are asked by the same client in turn. Processor time is that of both daemons together, so that what one of them does for the
 //! other is not lost.
 
-use std::fs;
+use std::fs::{self, File};
+use std::io::{self, Read as _};
 use std::path::PathBuf;
 
 use anyhow::{Result, ensure};
@@ -20,12 +21,12 @@ use tests::containerd::{Containerd, Release, archive_of};
 use tests::cri::Cri;
 use tests::node::Node;
 use tests::peers::registry::Registry;
+use tests::pss::pss;
 use tonic::Request;
 use tonic::metadata::MetadataValue;
 
 use super::attach::wide;
 use super::calls::{at_once, typical};
-use super::memory::pss;
 use super::report::{Pair, Row};
 use super::rivals::{account, busy};
 use super::{baseline, timed};
@@ -42,7 +43,7 @@ const SANDBOXES: u32 = 300;
 /// Bytes that a command prints, as much as a client takes.
 const PRINTED: usize = 8 << 20;
 /// Of an image that is pulled, random.
-const PULLED: u32 = 64 << 20;
+const PULLED: u64 = 64 << 20;
 const PULLED_NAME: &str = "registry.example/pulled:1";
 /// What lists of both may take in controld, in KiB.
 const CACHED: f64 = 4e6 / 1024.0;
@@ -66,8 +67,9 @@ pub(super) fn rows(bed: &Bed, node: &mut Node) -> Result<Vec<Row>> {
     restart(node)?;
     let registry = Registry::start(bed)?;
     let [dir, layer] = ["pulled", "pulled.tar"].map(|name| bed.dir.join(name));
-    let (dir, tar) = (dir.display(), layer.display());
-    sh(&format!("mkdir {dir} && head -c {PULLED} /dev/urandom >{dir}/data && tar -C {dir} -cf {tar} data"))?;
+    fs::create_dir(&dir)?;
+    io::copy(&mut File::open("/dev/urandom")?.take(PULLED), &mut File::create(dir.join("data"))?)?;
+    sh(&format!("tar -C {} -cf {} data", dir.display(), layer.display()))?;
     registry.push_container("pulled:1", &layer, &json!({}))?;
     containerd.pull_from(&registry.host)?;
     let measured = measured(node, &containerd);
@@ -187,13 +189,16 @@ impl Both<'_> {
     fn crowd(&self) -> Result<Vec<Row>> {
         let before = pss(&["controld"])?;
         let numbers: Vec<u32> = (0..SANDBOXES).collect();
-        let run = |cri: &Cri, name: &str, handler: &str| {
-            at_once(&numbers, |n| Ok(cri.run_sandbox_for(&self.node.pod(&format!("{name}-{n}"))?, handler)?))
-        };
-        let ours = run(&self.node.cri, "ours", HANDLER)?;
-        let theirs = run(&self.containerd.cri, "theirs", "")?;
-        // Created alone: what a list says of it is the same.
-        at_once(&theirs, |id| Ok(self.containerd.cri.create(id, &waiting(), &self.node.pod("theirs")?)?))?;
+        let ours = at_once(&numbers, |n| {
+            Ok(self.node.cri.run_sandbox_for(&self.node.pod(&format!("ours-{n}"))?, HANDLER)?)
+        })?;
+        let theirs = at_once(&numbers, |n| {
+            let pod = self.node.pod(&format!("theirs-{n}"))?;
+            let sandbox = self.containerd.cri.run_sandbox_for(&pod, "")?;
+            // Created alone: what a list says of it is the same.
+            self.containerd.cri.create(&sandbox, &waiting(), &pod)?;
+            Ok(sandbox)
+        })?;
         let alone = self.grown(before)?;
         let [mut sandboxes, mut containers] = [const { Vec::new() }; 2];
         for _pair in 0..PAIRS {
