@@ -25,7 +25,7 @@ pub(super) const CASE: Case =
 
 fn held(bed: &Bed) -> Result<()> {
     let node = Node::start(bed)?;
-    let mut container = cri::container(&node.pull_no_system(bed)?, [].into());
+    let mut container = cri::container(&node.pull(bed, "tiny.qcow2")?, [].into());
     container.linux.get_or_insert_default().resources = Some(LinuxContainerResources {
         cpu_period: 100_000,
         cpu_quota: 50_000,
