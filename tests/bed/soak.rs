@@ -102,13 +102,8 @@ fn soak(bed: &Bed, pods: usize) -> Result<usize> {
     // What libvirtd makes of its own in a start, it forgets if it is killed before the machine is on its record. A cgroup with a
     // process in it cannot be removed.
     sh("find /sys/fs/cgroup -depth -type d -path */machine/qemu-* -exec rmdir {} +")?;
-    // Daemons are new processes, and libvirtd writes its status files anew; of an emulator that it was asking when it was killed the folder stays.
-    let libvirts = [
-        "file /run/libvirt/qemu/channel/",
-        "file /var/lib/libvirt/qemu/domain-",
-        "file /var/lib/libvirt/qemu/qmp-",
-        "process ",
-    ];
+    // Daemons are new processes, and libvirtd writes its status files anew.
+    let libvirts = ["file /run/libvirt/qemu/channel/", "file /var/lib/libvirt/qemu/domain-", "process "];
     // What it was writing, or about to remove, when it was killed.
     let half_written = |thing: &str| {
         thing.starts_with("file /run/libvirt/qemu/") && (thing.ends_with(".new") || thing.ends_with(".pid"))

@@ -22,6 +22,8 @@ const READY_DEADLINE: Duration = Duration::from_secs(30);
 const ANSWERS: &str = "/var/cache/libvirt/qemu/capabilities";
 /// Debian's.
 const EMULATOR: &str = "/usr/bin/qemu-system-x86_64";
+/// The processor that libvirtd begins on.
+const FIRST_PROCESSOR: &str = "0";
 /// Where an emulated node keeps them for its other cases: in its memory.
 const KEPT_IN_NODE: &str = "/tmp/emulators";
 
@@ -47,11 +49,15 @@ impl Libvirt {
         for kept in [&kept, Path::new(KEPT_IN_NODE)] {
             copy_all(kept, Path::new(ANSWERS))?;
         }
-        let mut libvirtd = Daemon::start("libvirtd", "/usr/sbin/libvirtd", none, bed.logs().join("libvirtd.log"))?;
+        // Answers are outdated to it when KVM's CPUID is another, and that has the number of the processor it is read on: leaf 0x1f,
+        // which libvirt 11.3 compares (`findings/libvirt-cpuid-topology.sh`). Always read on the same one, it is the same.
+        let on_one = ["--cpu-list", FIRST_PROCESSOR, "/usr/sbin/libvirtd"];
+        let mut libvirtd = Daemon::start("libvirtd", "/usr/bin/taskset", on_one, bed.logs().join("libvirtd.log"))?;
         listening(&mut libvirtd, LIBVIRTD_SOCKET)?;
         // Asks every emulator of the machine what it can do, now and not amid a case: its processes and sockets would
         // be taken for a pod's.
         virsh("capabilities")?;
+        to_all_processors(&libvirtd)?;
         match copy_all(Path::new(ANSWERS), &kept) {
             // An emulated node has the bed's files as they are, and another kernel and processor than their machine.
             Err(failed) if failed.kind() == io::ErrorKind::ReadOnlyFilesystem => {
@@ -67,7 +73,9 @@ impl Libvirt {
     /// # Errors
     /// When it does not.
     pub fn wait_ready(&mut self) -> Result<()> {
-        listening(&mut self.libvirtd, LIBVIRTD_SOCKET)
+        listening(&mut self.libvirtd, LIBVIRTD_SOCKET)?;
+        virsh("uri")?;
+        to_all_processors(&self.libvirtd)
     }
 }
 
@@ -165,6 +173,16 @@ pub fn qemus() -> Result<Vec<i32>> {
     // The file of one that has ended since it was listed is gone.
     let pid = |domain| fs::read_to_string(Path::new("/run/libvirt/qemu").join(format!("{domain}.pid"))).ok();
     running_domains()?.into_iter().filter_map(pid).map(|pid| Ok(pid.trim().parse::<i32>()?)).collect()
+}
+
+/// Lets a libvirtd that has begun run where it may, and what it starts from now on. One that nobody waits for stays where it was; its
+/// QEMUs do not, since libvirt says of each where it runs.
+fn to_all_processors(libvirtd: &Daemon) -> Result<()> {
+    let itself = fs::read_to_string("/proc/self/status")?;
+    let allowed = itself.lines().find_map(|line| line.strip_prefix("Cpus_allowed_list:")).context("no processors")?;
+    let pid = libvirtd.pid()?.to_string();
+    run(&mut command("taskset", ["--all-tasks", "--cpu-list", "--pid", allowed.trim(), &pid]))?;
+    Ok(())
 }
 
 fn listening(daemon: &mut Daemon, socket: &str) -> Result<()> {
