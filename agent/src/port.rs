@@ -7,12 +7,18 @@ use std::io;
 use std::os::fd::{AsFd, AsRawFd as _, BorrowedFd};
 use std::os::unix::fs::OpenOptionsExt as _;
 use std::path::Path;
+use std::time::{Duration, Instant};
 
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use nix::unistd::getpid;
 use proto::agent::PORT;
 
+use crate::arrivals::Arrivals;
+
 const PORTS: &str = "/sys/class/virtio-ports";
+/// How late our port may come: the gate is early in a boot, in which udev may not have loaded virtio_console yet. A machine without the
+/// port boots on after this.
+const LATE: Duration = Duration::from_secs(5);
 
 /// The port, opened.
 #[derive(Debug)]
@@ -24,6 +30,19 @@ impl Port {
     /// Opens our port. udev's names are not everywhere, so the kernel's are looked through.
     pub(crate) fn find() -> io::Result<Self> {
         Self::of(open(PORT)?)
+    }
+
+    /// As [`Port::find`], of a kernel that may not have found it yet.
+    pub(crate) fn wait() -> io::Result<Self> {
+        let deadline = Instant::now() + LATE;
+        // Before the first look, so that none is missed. The kernel tells of a port's name, too, which it has after the port.
+        let arrivals = Arrivals::listen()?;
+        loop {
+            let found = Self::find();
+            if found.is_ok() || !arrivals.wait(deadline)? {
+                return found;
+            }
+        }
     }
 
     /// Takes what is open already.

@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 use std::io::{self, Read as _, Write as _, stderr};
 use std::os::fd::AsFd as _;
+use std::time::Duration;
 
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use nix::sys::signal::{SigSet, Signal};
@@ -10,6 +11,7 @@ use nix::sys::signalfd::{SfdFlags, SignalFd};
 use proto::agent::{Decoder, Frame, MAX_CHUNK, MAX_SESSIONS, Message, Setup, Start, VERSION};
 
 use crate::command::{Command, NOT_STARTED, Outlets};
+use crate::gate::Gate;
 use crate::outbox::Outbox;
 use crate::port::Port;
 use crate::power::Power;
@@ -17,8 +19,8 @@ use crate::process::{self, How};
 use crate::session::{Chunk, Session};
 use crate::setup::{self, Outcome, Resolver};
 
-/// How often a command's last output is looked at that its port does not take, in milliseconds.
-const STUCK_LOOK: u16 = 1000;
+/// How often a command's last output is looked at that its port does not take.
+const STUCK_LOOK: Duration = Duration::from_secs(1);
 /// Characters of why a command was not started.
 const MAX_WHY: usize = 1024;
 
@@ -44,6 +46,7 @@ struct Agent {
     has_begun: bool,
     outlets: Outlets,
     power: Power,
+    gate: Gate,
     /// Somebody has asked the agent to end, which it does after the machine's command.
     is_ending: bool,
 }
@@ -57,7 +60,7 @@ struct Ready {
 }
 
 /// Serves until the port fails, or somebody asks the agent to end. What it has started ends with it.
-pub(crate) fn serve(port: Port, outlets: Outlets, power: Power, signals: &SignalFd) -> io::Result<()> {
+pub(crate) fn serve(port: Port, outlets: Outlets, power: Power, gate: Gate, signals: &SignalFd) -> io::Result<()> {
     let mut agent = Agent {
         port,
         decoder: Decoder::of_controld(),
@@ -73,6 +76,7 @@ pub(crate) fn serve(port: Port, outlets: Outlets, power: Power, signals: &Signal
         has_begun: false,
         outlets,
         power,
+        gate,
         is_ending: false,
     };
     agent.outbox.say(0, Message::Hello { version: VERSION });
@@ -152,7 +156,9 @@ impl Agent {
             command.interests(&mut fds);
         }
         let is_stuck = self.command.as_ref().is_some_and(Command::is_stuck);
-        let limit = if is_stuck { PollTimeout::from(STUCK_LOOK) } else { PollTimeout::NONE };
+        let limits = [is_stuck.then_some(STUCK_LOOK), self.gate.left()];
+        let limit = limits.into_iter().flatten().min();
+        let limit = limit.map(|limit| PollTimeout::try_from(limit).unwrap_or(PollTimeout::MAX));
         match poll(&mut fds, limit) {
             Ok(_) => {
                 let seen: Vec<_> = fds.iter().map(|fd| fd.revents().unwrap_or(PollFlags::empty())).collect();
@@ -183,6 +189,7 @@ impl Agent {
             self.over(code, "");
         }
         self.power.pump();
+        self.gate.pump();
     }
 
     /// The machine's command is over, and so is the machine.
@@ -235,6 +242,10 @@ impl Agent {
             self.end_all();
             self.outbox.clear();
             self.outbox.epoch = epoch;
+            if self.gate.holds() {
+                // Before the answer, with which controld takes the guest for one that can be told how it is to be.
+                self.outbox.say(0, Message::Waits);
+            }
             return self.outbox.say(0, Message::Hello { version: VERSION });
         }
         if epoch != self.outbox.epoch || epoch == 0 {
@@ -244,6 +255,7 @@ impl Agent {
             Message::Start(start) => return self.start(id, &start),
             Message::Setup(setup) => return self.set_up(setup),
             Message::Attach => return self.attach(id),
+            Message::GoOn => return self.gate.open(),
             Message::Stop => {
                 return match &mut self.command {
                     Some(command) => command.stop(),

@@ -1,6 +1,5 @@
 //! How a guest is to be: what a [`Setup`] says, done in the guest. The loop calls it for each `Setup` that is another one than before.
 
-mod arrivals;
 mod disks;
 mod file_system;
 mod flags;

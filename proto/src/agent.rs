@@ -54,6 +54,16 @@
 //! Mounts of both kinds may have options ([`MountOptions`]). An agent of an earlier release takes a `Setup` in which one has some for no
 //! message, and so does this one if it does not know an option: nothing is mounted without what is to hold there.
 //!
+//! # The gate
+//!
+//! Part of a boot can be done once, for many pods: a guest whose machine says so ([`WARM_FAMILY`]) waits before anything reads the
+//! pod's seed, and what is saved of it there goes on as any of these pods. Its agent runs and says [`Message::Waits`] *before* it
+//! answers a `Hello`, in the new epoch, so that `controld` knows it when it has the answer. It says so after each `Hello` while its guest
+//! waits. [`Message::GoOn`] lets the boot go on; before that `controld` says no `Setup`. One that comes when no boot waits is ignored.
+//!
+//! A boot goes on by itself [`GATE`] after the last `Hello`, by the guest's own clock: what a `Waits` says holds for that long and no
+//! longer. An agent that is started again in the same boot, for which it is too late to wait, says no `Waits`.
+//!
 //! # Credit
 //!
 //! Each stream has credit, which is [`WINDOW`] bytes at first: whoever reads it gives back by [`Message::Credit`] what has been taken
@@ -63,6 +73,8 @@ mod codec;
 mod credit;
 pub mod log;
 mod message;
+
+use std::time::Duration;
 
 pub use codec::{Decoder, EncodeError, encode};
 pub use credit::Owed;
@@ -80,6 +92,11 @@ pub const EXIT_PORT: &str = "org.virtlet.exit.0";
 pub const SHARE_TAG: &str = "virtlet";
 /// Where the agent mounts it.
 pub const SHARE_DIR: &str = "/run/virtlet/share";
+
+/// Product family by which a machine's SMBIOS tells the agent that a node waits for it at the gate.
+pub const WARM_FAMILY: &str = "warm";
+/// How long a boot waits there: a node that is gone must not hold it for ever.
+pub const GATE: Duration = Duration::from_secs(300);
 
 /// In the place of a disk's file system: whichever is on its first partition or, if it has none, on all of it. An agent of an earlier
 /// release says that its kernel knows none of this name.

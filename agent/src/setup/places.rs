@@ -9,10 +9,10 @@ use std::time::Instant;
 
 use proto::agent::{Disk, Mount, Setup};
 
-use super::arrivals::Arrivals;
 use super::disks::Disks;
 use super::look::{FOUND, Look};
 use super::mounts::Share;
+use crate::arrivals::Arrivals;
 
 /// What the pod has at a path of the guest.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -9,6 +9,8 @@ use std::os::unix::net::UnixStream;
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
+use nix::sys::signal::{Signal, kill};
+use nix::unistd::Pid;
 use proto::agent::{Decoder, Frame, Message, Start, Stream, VERSION, encode};
 
 pub(crate) const DEADLINE: Duration = Duration::from_secs(20);
@@ -18,6 +20,8 @@ pub(crate) struct Agent {
     pub(crate) socket: UnixStream,
     pub(crate) decoder: Decoder,
     pub(crate) epoch: u64,
+    /// The agent's own process, where that is not the one that was started.
+    pub(crate) daemon: Option<u32>,
 }
 
 impl Agent {
@@ -31,6 +35,15 @@ impl Agent {
         let mut command = Command::new("sh");
         command.args(["-c", "trap '' INT QUIT; exec \"$0\" \"$@\"", env!("CARGO_BIN_EXE_virtlet-agent"), "-"]);
         Self::of(command.args(files))
+    }
+
+    /// One whose guest waits at the gate. What was started waits with it; the agent is a process of its own.
+    pub(crate) fn at_gate() -> Self {
+        let mut agent = Self::begun(Command::new(env!("CARGO_BIN_EXE_virtlet-agent")).args(["gate", "-"]));
+        agent.greet_at_gate(7);
+        agent.run(1, sh("echo $PPID"));
+        agent.daemon = agent.rest(1).0.trim().parse().ok();
+        agent
     }
 
     /// With file systems of its own, in which a script prepares some and then runs the words that it is given.
@@ -50,13 +63,18 @@ impl Agent {
     }
 
     fn of(command: &mut Command) -> Self {
+        let mut agent = Self::begun(command);
+        agent.greet(7);
+        agent
+    }
+
+    fn begun(command: &mut Command) -> Self {
         let (socket, theirs) = UnixStream::pair().unwrap();
         socket.set_read_timeout(Some(DEADLINE)).unwrap();
         let child = command.stdin(Stdio::from(OwnedFd::from(theirs))).spawn();
         let child = child.expect("starts; util-linux and user namespaces are needed");
-        let mut agent = Self { child, socket, decoder: Decoder::of_agent(), epoch: 0 };
+        let mut agent = Self { child, socket, decoder: Decoder::of_agent(), epoch: 0, daemon: None };
         agent.begins();
-        agent.greet(7);
         agent
     }
 
@@ -69,6 +87,13 @@ impl Agent {
     pub(crate) fn greet(&mut self, epoch: u64) {
         self.epoch = epoch;
         self.say(0, Message::Hello { version: VERSION });
+        self.expect(0, &Message::Hello { version: VERSION });
+    }
+
+    pub(crate) fn greet_at_gate(&mut self, epoch: u64) {
+        self.epoch = epoch;
+        self.say(0, Message::Hello { version: VERSION });
+        self.expect(0, &Message::Waits);
         self.expect(0, &Message::Hello { version: VERSION });
     }
 
@@ -134,6 +159,9 @@ impl Drop for Agent {
     fn drop(&mut self) {
         self.child.kill().unwrap();
         self.child.wait().unwrap();
+        // It may have ended.
+        let daemon = self.daemon.map(|daemon| Pid::from_raw(daemon.try_into().unwrap()));
+        let _ = daemon.map(|daemon| kill(daemon, Signal::SIGKILL));
     }
 }
 

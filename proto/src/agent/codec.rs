@@ -19,12 +19,14 @@ const CANCEL: u8 = 8;
 const SETUP: u8 = 9;
 const ATTACH: u8 = 10;
 const STOP: u8 = 11;
+const GO_ON: u8 = 12;
 const STARTED: u8 = 16;
 const REFUSED: u8 = 17;
 const STDOUT: u8 = 18;
 const STDERR: u8 = 19;
 const EXITED: u8 = 20;
 const READY: u8 = 21;
+const WAITS: u8 = 22;
 
 /// Bits of a mount's options.
 const NOEXEC: u8 = 1;
@@ -103,6 +105,8 @@ fn body(message: &Message, bytes: &mut Vec<u8>) -> Result<u8, EncodeError> {
         }
         Message::Attach => ATTACH,
         Message::Stop => STOP,
+        Message::GoOn => GO_ON,
+        Message::Waits => WAITS,
         Message::Ready(why) => raw(why.as_bytes(), bytes, READY),
         Message::Started { pid } => raw(&pid.to_le_bytes(), bytes, STARTED),
         Message::Refused(why) => raw(why.as_bytes(), bytes, REFUSED),
@@ -354,6 +358,8 @@ fn message(kind: u8, body: &[u8]) -> Option<Message> {
         }
         ATTACH => Message::Attach,
         STOP => Message::Stop,
+        GO_ON => Message::GoOn,
+        WAITS => Message::Waits,
         STARTED => Message::Started { pid: fields.u32()? },
         EXITED => Message::Exited { code: fields.byte()? },
         _ => return None,

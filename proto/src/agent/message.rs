@@ -44,6 +44,10 @@ pub enum Message {
     Attach,
     /// To the agent: ends the machine's command, if it runs, and then powers the guest off.
     Stop,
+    /// To the agent: its guest's boot may go on. One that does not wait goes on anyway.
+    GoOn,
+    /// From the agent: its guest's boot waits at the gate, and nothing has read the seed.
+    Waits,
     /// From the agent: what a [`Message::Setup`] asked for is done but for this, a line each.
     Ready(String),
     /// From the agent: the process runs.

@@ -79,6 +79,8 @@ fn all() -> Vec<Frame> {
             ],
             ..Setup::default()
         }),
+        Message::GoOn,
+        Message::Waits,
     ];
     let frame = |(n, message)| Frame { epoch: 0x0102_0304_0506_0708, session: n, message };
     (0..).zip(messages).map(frame).collect()

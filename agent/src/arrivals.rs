@@ -16,10 +16,10 @@ const EVENT: usize = 16 << 10;
 
 /// Events from when it was made.
 #[derive(Debug)]
-pub(super) struct Arrivals(OwnedFd);
+pub(crate) struct Arrivals(OwnedFd);
 
 impl Arrivals {
-    pub(super) fn listen() -> io::Result<Self> {
+    pub(crate) fn listen() -> io::Result<Self> {
         let flags = SockFlag::SOCK_CLOEXEC | SockFlag::SOCK_NONBLOCK;
         let listening = socket(AddressFamily::Netlink, SockType::Datagram, flags, SockProtocol::NetlinkKObjectUEvent)?;
         bind(listening.as_raw_fd(), &NetlinkAddr::new(0, KERNEL))?;
@@ -27,7 +27,7 @@ impl Arrivals {
     }
 
     /// Waits for one, and takes all that there are; whether one came before the deadline.
-    pub(super) fn wait(&self, deadline: Instant) -> io::Result<bool> {
+    pub(crate) fn wait(&self, deadline: Instant) -> io::Result<bool> {
         loop {
             let left = deadline.saturating_duration_since(Instant::now());
             let left = PollTimeout::try_from(left).unwrap_or(PollTimeout::MAX);
