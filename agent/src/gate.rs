@@ -77,6 +77,10 @@ impl Gate {
         self.0.is_some()
     }
 
+    pub(crate) const fn is_closed(&self) -> bool {
+        self.0.is_some()
+    }
+
     /// Lets the boot go on; again is fine.
     pub(crate) fn open(&mut self) {
         if let Some(Closed { mut boot, .. }) = self.0.take() {

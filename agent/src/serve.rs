@@ -253,6 +253,8 @@ impl Agent {
         }
         match message {
             Message::Start(start) => return self.start(id, &start),
+            // Of a controld that has not heard yet that this waits; it says it again.
+            Message::Setup(_) if self.gate.is_closed() => return,
             Message::Setup(setup) => return self.set_up(setup),
             Message::Attach => return self.attach(id),
             Message::GoOn => return self.gate.open(),
