@@ -136,6 +136,7 @@ fn spec(dir: &Path, emulator: PathBuf, user: QemuUser) -> anyhow::Result<DomainS
         hostdevs: Vec::new(),
         locked_memory: None,
         pvpanic_pci: true,
+        waits: false,
     })
 }
 

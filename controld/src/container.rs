@@ -9,6 +9,7 @@ mod admission;
 mod checkpoint;
 mod create;
 pub mod explain;
+mod gate;
 mod host;
 mod machine;
 mod parts;
@@ -22,6 +23,7 @@ mod start;
 mod tally;
 mod uses;
 mod verbs;
+mod warm;
 
 use std::path::Path;
 use std::sync::Arc;

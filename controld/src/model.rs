@@ -108,6 +108,9 @@ pub struct Container {
     /// disk, as that was at the checkpoint.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub restore: Option<RestoreNote>,
+    /// What its pod has to do with warm starts, if its guest waits at the gate for us.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub warm: Option<Warm>,
     /// Why its running machine is paused, if it is. Not on disk: libvirt knows.
     #[serde(skip)]
     pub pause: Option<Pause>,
@@ -135,6 +138,19 @@ pub struct RestoreNote {
     /// MAC addresses by which the guest knows NICs, each with the one that it has to learn as its network has given that.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub learns: Vec<(MacAddr, MacAddr)>,
+    /// Whether the guest waits at the gate there, and so has nothing of that pod.
+    #[serde(default)]
+    pub is_warm: bool,
+}
+
+/// What a pod has to do with warm starts. Of each the guest waits at the gate, as its machine tells it to.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Warm {
+    /// It leaves a checkpoint there, of this name, and has its seed afterwards.
+    Leaves(String),
+    /// It has begun with the checkpoint of this name.
+    Begins(String),
 }
 
 /// Where a container stands.

@@ -21,6 +21,7 @@ use vmspec::error::{Error, Kind, Result};
 
 use self::heard::Heard;
 use self::task::Task;
+use super::gate::Cuts;
 use super::host::Host;
 use crate::hypervisor::HvEvent;
 use crate::model::{CheckpointNote, Container};
@@ -61,16 +62,17 @@ impl Actor {
     pub(super) fn spawn(host: impl Host, container: Container) -> Self {
         let (inbox, mut commands) = mpsc::channel(16);
         let heard = Arc::new(Heard::default());
+        let cuts = cuts(inbox.downgrade(), heard.clone());
         let way = Self { inbox, heard: heard.clone() };
         let span = host.span(&container);
         let life = async move {
             let id = container.id;
-            let mut task = Task::new(host.clone(), container, heard.clone());
+            let mut task = Task::new(host.clone(), container, (heard.clone(), cuts.clone()));
             while AssertUnwindSafe(task.run(&mut commands)).catch_unwind().await.is_err() {
                 tracing::error!(container = %id, "the task of the container panicked; starting it anew from its record");
                 tokio::time::sleep(REVIVED_AFTER).await;
                 let Some(record) = host.record(id) else { return };
-                task = Task::revived(host.clone(), record, heard.clone());
+                task = Task::revived(host.clone(), record, (heard.clone(), cuts.clone()));
                 // Whatever was heard last may be lost.
                 heard.hear(&HvEvent::Resync);
             }
@@ -162,4 +164,16 @@ impl Actor {
         // A task that ended has closed the inbox; one that panicked has not.
         answer.await.map_err(|_dropped| if self.inbox.is_closed() { gone() } else { broken() })?
     }
+}
+
+/// A way that does not keep the task: it ends when nobody else has one.
+fn cuts(inbox: mpsc::WeakSender<Asked>, heard: Arc<Heard>) -> Cuts {
+    Cuts(Arc::new(move |note, unwanted| {
+        let way = inbox.upgrade().map(|inbox| Actor { inbox, heard: heard.clone() });
+        async move {
+            let gone = || Error::new(Kind::NotFound, "the container was removed meanwhile");
+            way.ok_or_else(gone)?.checkpoint(note, unwanted).await
+        }
+        .boxed()
+    }))
 }

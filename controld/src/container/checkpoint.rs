@@ -46,10 +46,10 @@ use tokio_util::sync::CancellationToken;
 use uuid::Uuid;
 use vmspec::Accelerator;
 use vmspec::error::{Error, Kind, Result};
-use vmspec::plan::Hardware;
+use vmspec::plan::{Applied, Hardware, MachinePlan};
 
 pub(super) use self::going_on::{go_on, launch};
-use self::manifest::{Emulator, Manifest, Node};
+use self::manifest::{DiskMade, Emulator, Machine, Manifest, NicMade, Node};
 pub(super) use self::memory::{forget, hand_over, memory_of};
 use self::place::Files;
 pub(super) use self::plan::which;
@@ -316,6 +316,26 @@ pub(super) async fn clear(uses: &Uses, container: &Container, note: &CheckpointN
     let (dir, id) = (note.dir.clone(), note.id);
     let names: Vec<_> = plan::parts(&container.machine).into_iter().map(|part| part.name).collect();
     place.work(NO_ANSWER, LOOK, &CancellationToken::new(), move || place::clear(&dir, id, &names)).await
+}
+
+/// All that a guest finds on a machine of this node that has this plan and network, but for addresses: one that has found the same can go on
+/// there. In a form that is the same for the same.
+///
+/// # Errors
+/// When libvirt does not tell.
+pub(super) async fn found(uses: &Uses, plan: &MachinePlan, net: Option<&PodNet>) -> Result<String> {
+    let Node { emulator, cpu } = node(uses, &plan.hardware).await?;
+    let applied = Applied { vcpus: plan.cpus.boot, memory: plan.memory.boot };
+    let nics: Vec<_> =
+        net.map(NicMade::all).unwrap_or_default().into_iter().map(|nic| (nic.name, nic.queues)).collect();
+    let found = (emulator, Machine::of(plan, applied, cpu), nics, DiskMade::all(plan));
+    serde_json::to_string(&found)
+        .map_err(|cause| Error::because(Kind::Internal, "what the guest finds is not written down", cause))
+}
+
+/// Why a machine of this plan has no checkpoint, if so.
+pub(super) fn refused(plan: &MachinePlan, net: Option<&PodNet>) -> Option<String> {
+    Some(plan::refusals(plan, net)).filter(|refused| !refused.is_empty()).map(|refused| refused.join("; "))
 }
 
 /// Whether something may be done to a machine that is not to happen amid a checkpoint of it.

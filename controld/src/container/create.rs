@@ -15,16 +15,16 @@ use vmspec::{ContainerConfig, ContainerId};
 
 pub(super) use self::plan::Drafted;
 use super::admission::{self, Admission};
-use super::{Containers, Waking, checkpoint};
+use super::{Containers, Waking, checkpoint, gate};
 use crate::disks::{block_devices, emptydir, image_volumes};
 use crate::files::look;
-use crate::model::{CONTAINER_VERSION, Container, ContainerState, Sandbox};
+use crate::model::{CONTAINER_VERSION, Container, ContainerState, Sandbox, Warm};
 use crate::orphans::owned::disks_key;
 use crate::store::moments::{Of, Phase};
 use crate::volumes::Root;
 
 /// What a container is to be made of.
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 pub struct Create {
     pub sandbox: PodId,
     /// As kubelet wants it.
@@ -40,7 +40,20 @@ impl Containers {
     /// # Errors
     /// When the request is wrong, the pod has a container already, or a disk could not be made.
     pub async fn create(&self, create: Create) -> Result<ContainerId> {
-        self.create_of(create, None).await
+        let Some(waking) = self.warm_start(&create).await else { return self.create_of(create, None).await };
+        match self.create_of(create.clone(), Some(&waking)).await {
+            Ok(id) => {
+                tracing::info!(container = %id, "the pod begins with a checkpoint of its image's boot");
+                Ok(id)
+            }
+            Err(error) => {
+                tracing::warn!(pod = %create.sandbox, error = %Chain(&error), "the pod does not begin with a checkpoint, and boots");
+                if let Some(key) = waking.key() {
+                    gate::distrust(&self.uses, key, &error).await;
+                }
+                self.create_of(create, None).await
+            }
+        }
     }
 
     /// The same, of a container whose guest goes on from a checkpoint, if one is given.
@@ -62,7 +75,8 @@ impl Containers {
             self.can_go_on(waking, &sandbox.config, &drafted, sandbox.net.as_ref()).await?;
         }
         let planned = Instant::now();
-        let passed = self.judge(&sandbox, &create.config, &drafted).await?;
+        let begins_warm = waking.is_some_and(|waking| waking.key().is_some());
+        let passed = self.judge(&sandbox, &create.config, &drafted, begins_warm).await?;
         let handler = &sandbox.config.runtime_handler;
         let of_volumes = image_volumes::find(&self.uses.images, drafted.draft.images(), handler)?;
         let wanted = drafted.draft.disks().to_owned();
@@ -92,6 +106,10 @@ impl Containers {
                 self.actors.get(*other)?.replaced(create.config.attempt).await?;
             }
             self.make_uefi(&folder, &drafted, qemu, waking).await?;
+            let warm = match waking {
+                Some(waking) => waking.key().map(|key| Warm::Begins(key.to_owned())),
+                None => self.warm(&sandbox, &drafted, &create.config.name, present.is_empty() && !had_disk).await,
+            };
             let machine = drafted.draft.finish(&create.config.name, root, [blocks, of_images, in_volumes], passed);
             let restore = match waking {
                 Some(waking) => {
@@ -124,6 +142,7 @@ impl Containers {
                 exit: None,
                 checkpoint: None,
                 restore,
+                warm,
                 pause: None,
             };
             Ok(self.uses.store.put_container(container).await?)

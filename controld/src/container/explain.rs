@@ -6,7 +6,7 @@ use vmspec::explain::{Made, Root, Said, Setting, explain};
 use vmspec::plan::VolumeDisk;
 use vmspec::settings::Handler;
 
-use crate::model::{Container, ContainerState};
+use crate::model::{Container, ContainerState, Warm};
 
 /// Of a machine that there is. Who said so is told by the handler's settings as they are now; `None` if the record's annotations
 /// are no longer understood.
@@ -58,7 +58,23 @@ pub fn of_record(container: &Container, handler: &Handler, net: Option<&PodNet>)
         let from = format!("the guest goes on from this checkpoint, which was {whose}, {when}");
         Setting { name: "restored from", value: note.dir.display().to_string(), from }
     }));
+    settings.extend(warm(container, handler));
     Some(settings)
+}
+
+/// What it has to do with warm starts, if its handler has them.
+fn warm(container: &Container, handler: &Handler) -> Option<Setting> {
+    let (value, why) = match &container.warm {
+        Some(Warm::Leaves(key)) => {
+            (format!("leaves {key}"), "the guest leaves this checkpoint at the gate, unless there is one by then")
+        }
+        Some(Warm::Begins(key)) => {
+            (format!("begins with {key}"), "the guest goes on from this checkpoint of its image's boot")
+        }
+        None if handler.defaults.warm => ("none".to_owned(), "it boots; controld's log says why"),
+        None => return None,
+    };
+    Some(Setting { name: "warm start", value, from: format!("runtime handler, warm: {why}") })
 }
 
 #[cfg(test)]
@@ -84,7 +100,7 @@ mod tests {
 
     #[test]
     fn a_checkpoint_that_a_guest_is_to_go_on_from_is_told() {
-        let note = RestoreNote { dir: "/c".into(), is_clone: true, learns: Vec::new() };
+        let note = RestoreNote { dir: "/c".into(), is_clone: true, learns: Vec::new(), is_warm: false };
         let container = Container { restore: Some(note), ..container("vm", 1) };
         let settings = of_record(&container, &Handler::default(), None).expect("understood");
         let told = settings.into_iter().find(|it| it.name == "restored from").expect("told");

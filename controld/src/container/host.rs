@@ -19,6 +19,7 @@ use vmspec::plan::{FileFormat, MachinePlan, VolumeDisk};
 use vmspec::{Applied, ContainerId, Resources};
 
 use super::checkpoint;
+use super::gate::{self, Cuts};
 use super::machine::Room;
 use super::parts::{self, Part};
 use super::start;
@@ -28,6 +29,7 @@ use crate::disks::{flexvolume, growth, volume_disks};
 use crate::guest::console::end::{self, CommandEnd};
 use crate::guest::console::follow::Follower;
 use crate::guest::console::tail;
+use crate::guest::seed;
 use crate::guest::share::watch;
 use crate::hypervisor::DomainState;
 use crate::model::{CheckpointNote, Container, span};
@@ -91,8 +93,8 @@ pub(super) trait Host: Clone + Send + Sync + 'static {
     fn room(&self, container: &Container) -> impl Future<Output = io::Result<Room>> + Send;
 
     /// Has the agent in the guest told how the guest is to be, now and after each of its boots, and what shares its volumes watched;
-    /// again is fine.
-    fn set_up(&self, container: &Container);
+    /// again is fine. Has one go on that waits at the gate; `cuts` asks for a checkpoint of it.
+    fn set_up(&self, container: &Container, cuts: &Cuts);
 
     /// How the machine's command has ended, if the guest has said it. The machine was for one. With `wait` it may be on its way.
     fn command_end(
@@ -224,7 +226,7 @@ impl Host for Arc<Uses> {
         looked.await.map_err(io::Error::other)
     }
 
-    fn set_up(&self, container: &Container) {
+    fn set_up(&self, container: &Container, cuts: &Cuts) {
         self.agents.log_in(container.machine.id, self.span(container));
         self.agents.thaw_left(container.machine.id);
         let (plan, config) = (&container.machine, &container.config);
@@ -235,6 +237,10 @@ impl Host for Arc<Uses> {
             watch::start(&self.shares, container, self.span(container));
         }
         growth::watch(&self.disks, container, self.span(container));
+        // Of one that begins with a checkpoint all else is done first.
+        if container.restore.is_none() {
+            gate::keep(self, container, cuts.clone());
+        }
     }
 
     async fn command_end(&self, container: &Container, wait: bool) -> io::Result<Option<CommandEnd>> {
@@ -279,6 +285,10 @@ impl Host for Arc<Uses> {
     }
 
     fn seed_is_read(&self, container: &Container) -> io::Result<()> {
+        // It is put there once the guest has left its checkpoint.
+        if seed::is_aside(&self.config, container.machine.id) || seed::is_used(&self.config, container.machine.id) {
+            return Ok(());
+        }
         Part::Seed.undo(self, container)
     }
 

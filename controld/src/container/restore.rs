@@ -75,7 +75,8 @@ impl Containers {
         let all = self.uses.store.containers_of(sandbox);
         let ended = all.iter().filter(|container| container.state == ContainerState::Exited);
         let Some(last) = ended.max_by_key(|container| container.created_at) else { return Ok(None) };
-        let Some(note) = &last.restore else { return Ok(None) };
+        // One that was to begin with its image's boot does that by itself.
+        let Some(note) = last.restore.as_ref().filter(|note| !note.is_warm) else { return Ok(None) };
         let is_there = checkpoint::hand_over(&last.machine, machine).await?;
         Ok(is_there.then(|| note.clone()))
     }
@@ -85,9 +86,45 @@ impl Containers {
         &self,
         waking: &Waking,
         sandbox: &SandboxConfig,
-        Drafted { image, annotations, found, draft, .. }: &Drafted,
+        drafted: &Drafted,
         net: Option<&PodNet>,
     ) -> Result<bool> {
+        if let Some(why) = drafted.cannot_go_on() {
+            return Err(Error::new(Kind::State, format!("a pod cannot be made of a checkpoint: {why}")));
+        }
+        let (plan, root) = self.plan_of(waking.container(), sandbox, drafted)?;
+        let wanted = Wanted { plan: &plan, image_id: &drafted.image.id.to_string(), root, net };
+        waking.fits(&self.uses, wanted).await?;
+        Ok(plan.guest.has_agent)
+    }
+
+    /// The machine of a draft, whose disks have no place yet, and the bytes of its root disk.
+    ///
+    /// # Errors
+    /// When an image of it is not there.
+    pub(super) fn plan_of(
+        &self,
+        name: &str,
+        sandbox: &SandboxConfig,
+        Drafted { image, annotations, draft, .. }: &Drafted,
+    ) -> Result<(MachinePlan, u64)> {
+        let images = image_volumes::find(&self.uses.images, draft.images(), &sandbox.runtime_handler)?;
+        let images = draft.images().iter().zip(images).map(|(wanted, image)| {
+            let file = Layer { path: image.path, format: image.format.to_string() };
+            wanted.disk(DiskImage { id: image.id.to_string(), file, below: Vec::new() })
+        });
+        // Its disks have no place yet.
+        let nowhere = RootDisk { overlay: PathBuf::new(), images: Vec::new(), persistent: None, volume: None };
+        let disks = [Vec::new(), images.collect(), Vec::new()];
+        let plan = draft.clone().finish(name, nowhere, disks, Passed::default());
+        Ok((plan, annotations.root_volume_size.unwrap_or(0).max(image.virtual_size)))
+    }
+}
+
+impl Drafted {
+    /// Why the guest of no checkpoint can go on as this, whatever it is of.
+    pub(super) fn cannot_go_on(&self) -> Option<&'static str> {
+        let Self { found, draft, .. } = self;
         let has_volumes = draft.has_lasting_root() || draft.volume_root().is_some() || !draft.of_volumes().is_empty();
         let refused = [
             (
@@ -100,21 +137,6 @@ impl Containers {
                 "it is to be paused at its start, and the guest of a checkpoint runs",
             ),
         ];
-        if let Some((_, why)) = refused.into_iter().find(|(is_so, _)| *is_so) {
-            return Err(Error::new(Kind::State, format!("a pod cannot be made of a checkpoint: {why}")));
-        }
-        let images = image_volumes::find(&self.uses.images, draft.images(), &sandbox.runtime_handler)?;
-        let images = draft.images().iter().zip(images).map(|(wanted, image)| {
-            let file = Layer { path: image.path, format: image.format.to_string() };
-            wanted.disk(DiskImage { id: image.id.to_string(), file, below: Vec::new() })
-        });
-        // Its disks have no place yet.
-        let nowhere = RootDisk { overlay: PathBuf::new(), images: Vec::new(), persistent: None, volume: None };
-        let disks = [Vec::new(), images.collect(), Vec::new()];
-        let plan = draft.clone().finish(waking.container(), nowhere, disks, Passed::default());
-        let root = annotations.root_volume_size.unwrap_or(0).max(image.virtual_size);
-        let wanted = Wanted { plan: &plan, image_id: &image.id.to_string(), root, net };
-        waking.fits(&self.uses, wanted).await?;
-        Ok(plan.guest.has_agent)
+        refused.into_iter().find(|(is_so, _)| *is_so).map(|(_, why)| why)
     }
 }

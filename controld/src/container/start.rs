@@ -27,6 +27,7 @@ use vmspec::plan::{MachinePlan, Passed, PassedDevice};
 use vmspec::seed::{Objects, Wishes, guest_disks};
 
 use super::checkpoint;
+use super::gate;
 use super::parts::libvirt_log;
 use super::qemu;
 use super::slots::Slots;
@@ -40,7 +41,7 @@ use crate::guest::console::{COMMAND_END, COMMAND_LOG, SERIAL_LOG};
 use crate::guest::{agents, screen, seed, share};
 use crate::hypervisor::Beginning;
 use crate::model::domain::{DomainSpec, Hostdev, NicPlace, Shared, WrapperEnv};
-use crate::model::{Container, Sandbox, SandboxState, domain};
+use crate::model::{Container, Sandbox, SandboxState, Warm, domain};
 use crate::store::moments::{Of, Phase};
 use crate::tap::Armed;
 use crate::volumes::{make_dir, uefi_variables};
@@ -58,6 +59,21 @@ pub(super) async fn machine(
     container: &Container,
     unwanted: &CancellationToken,
 ) -> Result<Option<Follower>> {
+    let error = match begun(uses, container, unwanted).await {
+        Err(error) if !unwanted.is_cancelled() => error,
+        begun => return begun,
+    };
+    let (Some(Warm::Begins(key)), Some(_)) = (&container.warm, &container.restore) else { return Err(error) };
+    tracing::warn!(error = %Chain(&error), "the guest does not begin with a checkpoint; it boots");
+    gate::distrust(uses, key, &error).await;
+    uses.hypervisor.clear(container.machine.id.uuid()).await?;
+    uses.agents.forget(container.machine.id);
+    checkpoint::forget(&container.machine).await?;
+    begun(uses, &Container { restore: None, ..container.clone() }, unwanted).await
+}
+
+/// The same, as it is on record.
+async fn begun(uses: &Arc<Uses>, container: &Container, unwanted: &CancellationToken) -> Result<Option<Follower>> {
     let during = |phase| uses.store.moments().begin(Of::Machine(container.machine.id), phase);
     let sources = during(Phase::Sources);
     let root = persistent::ready(&uses.disks, container, unwanted).await?;
@@ -133,6 +149,7 @@ pub(super) async fn machine(
             command_end: end,
             uefi_variables: uefi_variables(&container.machine.root.overlay),
             pvpanic_pci: features.pvpanic_pci,
+            waits: container.warm.is_some(),
             memory_nodes: container.config.resources.as_ref().and_then(Resources::memory_nodes),
             locked_memory,
             hostdevs,
@@ -182,6 +199,9 @@ pub(super) async fn machine(
             // Held to its resources by now.
             let gone_on = unwanted.run_until_cancelled(checkpoint::go_on(uses, container)).await;
             gone_on.unwrap_or_else(|| Err(stopped()))?;
+        }
+        if seed::is_aside(&uses.config, container.machine.id) {
+            return Ok(());
         }
         seed::remove(&uses.config, container.machine.id).map_err(|cause| io_failed("seed not removed", cause))
     };
@@ -378,7 +398,7 @@ async fn write_seed(
             instance,
         };
         let made = seed::assemble(wishes, agent.as_deref())?;
-        seed::write(&config, container.machine.id, &made, qemu)
+        seed::write(&config, container.machine.id, &made, container.warm.as_ref(), qemu)
     })
     .await
 }

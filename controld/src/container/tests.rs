@@ -64,6 +64,7 @@ pub(crate) fn container(name: &str, attempt: u32) -> Container {
         exit: None,
         checkpoint: None,
         restore: None,
+        warm: None,
         pause: None,
     }
 }

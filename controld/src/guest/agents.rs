@@ -4,11 +4,12 @@
 //! images have, runs a command and gives its output at the end. Each has a socket of its own for each machine; libvirt opens
 //! neither, so a guest that hangs holds up no call to libvirt. All that comes from a guest may be hostile: it is bounded in
 //! size, and each wait has a deadline. QEMU's is asked, too, what it knows of its guest ([`facts`]), and to [`freeze`] file systems. A guest
-//! that goes on from a checkpoint is told of that ([`woken`]).
+//! that goes on from a checkpoint is told of that ([`woken`]), and one whose pod starts warm waits for us at the [`gate`].
 
 mod events;
 mod facts;
 mod freeze;
+mod gate;
 mod link;
 mod output;
 mod power;
@@ -19,7 +20,7 @@ mod shared;
 mod told;
 mod woken;
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::future;
 use std::io;
 use std::path::{Path, PathBuf};
@@ -40,6 +41,7 @@ use vmspec::error::{Error, Kind, Result};
 pub use self::events::Event;
 pub use self::facts::{Facts, FileSystem, List, User};
 pub use self::freeze::{MAX_FROZEN, frozen_file};
+pub use self::gate::Gate;
 use self::link::Link;
 pub use self::output::Output;
 use self::output::{Budget, MAX_OF_ALL, MAX_OF_ONE};
@@ -76,6 +78,8 @@ pub struct Agents {
     /// Where it is noted when an agent has answered first.
     moments: Moments,
     machines: Mutex<HashMap<MachineId, Arc<Machine>>>,
+    /// Images of which a guest did not wait at the gate.
+    without_gate: Mutex<HashSet<String>>,
 }
 
 /// Ways to the agents of one machine.
@@ -95,6 +99,8 @@ struct Machine {
     rebooted: Mutex<Option<Instant>>,
     /// Held by who freezes or thaws its file systems.
     freezing: tokio::sync::Mutex<()>,
+    /// Whether somebody lets its guest go on that waits at the gate.
+    gate_is_kept: AtomicBool,
     /// Waits for the end of a freeze.
     thawing: Mutex<Option<AbortOnDropHandle<()>>>,
 }
@@ -192,7 +198,13 @@ impl Agents {
     /// Agents whose sockets are in `dir`.
     #[must_use]
     pub fn new(dir: PathBuf) -> Self {
-        Self { dir, budget: Budget::new(MAX_OF_ALL), moments: Moments::default(), machines: Mutex::default() }
+        Self {
+            dir,
+            budget: Budget::new(MAX_OF_ALL),
+            moments: Moments::default(),
+            machines: Mutex::default(),
+            without_gate: Mutex::default(),
+        }
     }
 
     /// The same, by which it is noted there when an agent has answered first.
@@ -328,6 +340,7 @@ impl Agents {
                 is_powering_off: AtomicBool::new(false),
                 rebooted: Mutex::default(),
                 freezing: tokio::sync::Mutex::default(),
+                gate_is_kept: AtomicBool::new(false),
                 thawing: Mutex::default(),
             })
         };

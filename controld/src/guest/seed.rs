@@ -19,10 +19,18 @@ use vmspec::{ContainerConfig, MachineId, Mount, SandboxConfig, pod_dir};
 
 use crate::config::Config;
 use crate::files::{io_failed, remove as remove_file};
+use crate::model::Warm;
 use crate::model::domain::FirmwareEntry;
 
 /// Most bytes that are read of kubelet's hosts file: `hostAliases` may make it long.
 const MAX_HOSTS: u64 = 64 << 10;
+
+/// Bytes of the seeds of guests that begin at the gate: a kernel looks once how large a disk is.
+const WARM_SIZE: usize = 1 << 20;
+/// How names end of seeds that are not in their places, and of those that are by now.
+pub(crate) const ASIDE: &str = "aside";
+pub(crate) const USED: &str = "used";
+const TOO_LARGE: &str = "the pod's seed has more than 1 MiB, which is the most of a warm start";
 
 /// A seed that was written.
 #[derive(Debug, Clone, Default)]
@@ -35,11 +43,25 @@ pub(crate) struct Written {
 /// Where files of a machine's seed may lie.
 pub(crate) fn paths(config: &Config, machine: MachineId) -> Vec<PathBuf> {
     let firmware = FirmwareName::ALL.map(|name| firmware_path(config, machine, name));
-    [disk_path(config, machine)].into_iter().chain(firmware).chain(disks::paths(config, machine)).collect()
+    [disk_path(config, machine), aside_path(config, machine)]
+        .into_iter()
+        .chain(firmware)
+        .chain(disks::paths(config, machine))
+        .collect()
 }
 
 fn disk_path(config: &Config, machine: MachineId) -> PathBuf {
     config.run_dir.join("seed").join(format!("{machine}.iso"))
+}
+
+/// Where a seed lies that is to be put into its place.
+fn aside_path(config: &Config, machine: MachineId) -> PathBuf {
+    disk_path(config, machine).with_extension(ASIDE)
+}
+
+/// And one that is there, of a guest that has yet to boot anew with it.
+fn used_path(config: &Config, machine: MachineId) -> PathBuf {
+    disk_path(config, machine).with_extension(USED)
 }
 
 fn firmware_path(config: &Config, machine: MachineId, name: FirmwareName) -> PathBuf {
@@ -60,7 +82,13 @@ pub(crate) fn assemble(wishes: Wishes<'_>, agent: Option<&[u8]>) -> Result<Seed>
 ///
 /// # Errors
 /// When it cannot be written; there is nothing of it then.
-pub(crate) fn write(config: &Config, machine: MachineId, seed: &Seed, qemu: QemuUser) -> Result<Written> {
+pub(crate) fn write(
+    config: &Config,
+    machine: MachineId,
+    seed: &Seed,
+    warm: Option<&Warm>,
+    qemu: QemuUser,
+) -> Result<Written> {
     let failed = |cause| io_failed("seed not written", cause);
     if !seed.skipped().is_empty() {
         let variables = seed.skipped().join(", ");
@@ -82,15 +110,30 @@ pub(crate) fn write(config: &Config, machine: MachineId, seed: &Seed, qemu: Qemu
              gateway, and no default route with a gateway outside of the NIC's subnets takes its place"
         );
     }
-    let image = seed
-        .to_iso()
-        .map_err(|cause| Error::because(Kind::Invalid, "the pod's cloud-init seed cannot be made", cause))?;
+    let invalid = |cause| Error::because(Kind::Invalid, "the pod's cloud-init seed cannot be made", cause);
+    let image = seed.to_iso().map_err(invalid)?;
     for path in paths(config, machine) {
         remove_file(&path).map_err(failed)?;
     }
     let mut written = Written::default();
-    if let Some(image) = image {
+    if let Some(mut image) = image {
         let path = disk_path(config, machine);
+        match warm {
+            Some(Warm::Leaves(_)) if fits_warm(&image) => {
+                image.resize(WARM_SIZE, 0);
+                // QEMU has no business with it.
+                let roots = QemuUser { uid: 0, gid: 0 };
+                write_private(&aside_path(config, machine), &image, roots).map_err(failed)?;
+                image = seed.emptied().to_iso().map_err(invalid)?.unwrap_or_default();
+                image.resize(WARM_SIZE, 0);
+            }
+            Some(Warm::Begins(_)) if !fits_warm(&image) => {
+                return Err(Error::new(Kind::State, TOO_LARGE));
+            }
+            Some(Warm::Begins(_)) => image.resize(WARM_SIZE, 0),
+            Some(Warm::Leaves(_)) => tracing::info!("the pod leaves no checkpoint for warm starts: {TOO_LARGE}"),
+            None => {}
+        }
         write_private(&path, &image, qemu).map_err(failed)?;
         written.disk = Some(path);
     }
@@ -100,6 +143,57 @@ pub(crate) fn write(config: &Config, machine: MachineId, seed: &Seed, qemu: Qemu
         written.firmware.push(FirmwareEntry { name: file.name.name, file: path });
     }
     Ok(written)
+}
+
+/// Whether an image can be the seed of a guest that has seen another one at the gate.
+///
+/// # Errors
+/// When it cannot.
+pub(crate) fn check_warm(seed: &Seed) -> Result<()> {
+    let image = seed.to_iso().map_err(|cause| Error::because(Kind::Invalid, "no seed", cause))?;
+    if image.is_some_and(|image| fits_warm(&image)) { Ok(()) } else { Err(Error::new(Kind::State, TOO_LARGE)) }
+}
+
+fn fits_warm(image: &[u8]) -> bool {
+    image.len() <= WARM_SIZE
+}
+
+/// Whether a machine has an empty seed, and its own is to be put into its place. Blocks.
+pub(crate) fn is_aside(config: &Config, machine: MachineId) -> bool {
+    aside_path(config, machine).exists()
+}
+
+/// Whether its guest has read the empty one, and is to boot anew. Blocks.
+pub(crate) fn is_used(config: &Config, machine: MachineId) -> bool {
+    used_path(config, machine).exists()
+}
+
+/// Puts a seed into the place of the empty one that QEMU has open. Again is fine. Blocks.
+pub(crate) fn put(config: &Config, machine: MachineId) -> io::Result<()> {
+    let image = match std::fs::read(aside_path(config, machine)) {
+        // It was put there.
+        Err(absent) if absent.kind() == io::ErrorKind::NotFound => return Ok(()),
+        image => image?,
+    };
+    match OpenOptions::new().write(true).open(disk_path(config, machine)) {
+        // As its name goes first.
+        Err(absent) if absent.kind() == io::ErrorKind::NotFound => Ok(()),
+        opened => opened?.write_all(&image),
+    }
+}
+
+/// Notes that the guest has read the empty one. Again is fine. Blocks.
+pub(crate) fn note_used(config: &Config, machine: MachineId) -> io::Result<()> {
+    match std::fs::rename(aside_path(config, machine), used_path(config, machine)) {
+        Err(absent) if absent.kind() == io::ErrorKind::NotFound => Ok(()),
+        noted => noted,
+    }
+}
+
+/// Removes all names of a seed that is in its place. Blocks.
+pub(crate) fn forget_aside(config: &Config, machine: MachineId) -> io::Result<()> {
+    let names = [disk_path(config, machine), aside_path(config, machine), used_path(config, machine)];
+    names.iter().try_for_each(|name| remove_file(name))
 }
 
 /// Removes what was written, once QEMU has it. Blocks.

@@ -77,6 +77,8 @@ pub struct DomainSpec {
     pub uefi_variables: PathBuf,
     /// Whether libvirt knows the panic device of PCI; else it is on ISA.
     pub pvpanic_pci: bool,
+    /// Whether its guest is to wait at the gate.
+    pub waits: bool,
     /// Devices that libvirt passes through.
     pub hostdevs: Vec<Hostdev>,
     /// Memory in bytes that QEMU may lock, if any device is passed through that libvirt does not know of: the kernel pins all

@@ -57,6 +57,8 @@ impl Orphans {
             ("console", ".exec"),
             ("console", ""),
             ("seed", ".iso"),
+            ("seed", ".aside"),
+            ("seed", ".used"),
             ("seed", ".ignition"),
             ("seed", ".keys"),
             ("share", ""),

@@ -26,6 +26,7 @@ use self::change::Change;
 use self::checkpoint::Checkpoint;
 use super::heard::{Heard, News};
 use super::{Asked, Command, Reply};
+use crate::container::gate::Cuts;
 use crate::container::host::Host;
 use crate::container::machine::{Act, Again, Due, Event, Life, Lookout, Stopping};
 use crate::model::{Container, ContainerState};
@@ -37,6 +38,8 @@ pub(super) struct Task<H: Host> {
     container: Container,
     life: Life,
     heard: Arc<Heard>,
+    /// Asks for a checkpoint of itself.
+    cuts: Cuts,
     console: Option<H::Console>,
     starting: Option<Starting<H::Console>>,
     stopping: Option<(Stopping, Vec<Reply>)>,
@@ -65,7 +68,7 @@ struct Starting<C> {
 }
 
 impl<H: Host> Task<H> {
-    pub(super) fn new(host: H, container: Container, heard: Arc<Heard>) -> Self {
+    pub(super) fn new(host: H, container: Container, (heard, cuts): (Arc<Heard>, Cuts)) -> Self {
         let life = Life::on_record(container.state);
         let goes_on = life.state() == ContainerState::Running && container.restore.is_some();
         let is_held = life.state() == ContainerState::Uncertain || goes_on;
@@ -75,6 +78,7 @@ impl<H: Host> Task<H> {
             container,
             life,
             heard,
+            cuts,
             console: None,
             starting: None,
             stopping: None,
@@ -92,8 +96,8 @@ impl<H: Host> Task<H> {
     }
 
     /// The task of a container whose task has panicked. What that had shown may not be written.
-    pub(super) fn revived(host: H, container: Container, heard: Arc<Heard>) -> Self {
-        Self { unwritten: true, ..Self::new(host, container, heard) }
+    pub(super) fn revived(host: H, container: Container, ways: (Arc<Heard>, Cuts)) -> Self {
+        Self { unwritten: true, ..Self::new(host, container, ways) }
     }
 
     pub(super) async fn run(mut self, commands: &mut mpsc::Receiver<Asked>) {
@@ -338,7 +342,8 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn a_start_under_way_is_not_woken_for_what_has_to_wait_for_its_end() {
-        let mut task = Task::new(FakeHost::new(), container("vm", 0), Arc::default());
+        let cuts = crate::container::actor::cuts(mpsc::channel(1).0.downgrade(), Arc::default());
+        let mut task = Task::new(FakeHost::new(), container("vm", 0), (Arc::default(), cuts));
         task.again.failed(Instant::now());
         let due = task.next_wake();
         assert!(due.is_some());

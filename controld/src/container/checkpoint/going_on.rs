@@ -76,6 +76,16 @@ pub(in crate::container) async fn go_on(uses: &Arc<Uses>, container: &Container)
         off_reactor(move || remove_memories(&memory)).await.map_err(not_removed)?;
     }
     let learns = container.restore.as_ref().map(|note| &*note.learns).unwrap_or_default();
+    if container.restore.as_ref().is_some_and(|note| note.is_warm) {
+        // Nothing in it has had an address yet, and it is let go on when it is another machine.
+        let (name, gate) = (name_of(uses, container).unwrap_or_default(), uses.agents.gate(container.machine.id));
+        tokio::select! {
+            woken = uses.agents.woken_at_gate(container.machine.id, learns, &name) => woken?,
+            // As nobody was there for so long it has gone on as what it was. From a reset its devices have their own addresses, and it has its seed.
+            true = gate.is_passed() => uses.hypervisor.reset(id).await?,
+        }
+        return uses.hypervisor.give_carriers(id, nics).await;
+    }
     if learns.is_empty() {
         // An agent that answers has run without carriers, however slow its guest is.
         let answer = async {
@@ -100,14 +110,16 @@ fn nics_with_carrier(uses: &Uses, container: &Container) -> Result<Vec<usize>> {
     Ok((0..net.nics.len()).filter(|nic| !down.contains(nic)).collect())
 }
 
+/// The host name of a container's pod.
+fn name_of(uses: &Uses, container: &Container) -> Option<String> {
+    let sandbox = uses.store.sandbox(&container.sandbox)?;
+    Some(host_name(&sandbox.config.hostname, &sandbox.config.name).to_owned())
+}
+
 /// Has the guest told what it cannot see, beside all else: many have no agent.
 fn tell(uses: Arc<Uses>, container: &Container) {
-    let sandbox = uses.store.sandbox(&container.sandbox);
     let is_clone = container.restore.as_ref().is_some_and(|note| note.is_clone);
-    let name = sandbox.filter(|_| is_clone).map(|sandbox| {
-        let config = &sandbox.config;
-        host_name(&config.hostname, &config.name).to_owned()
-    });
+    let name = name_of(&uses, container).filter(|_| is_clone);
     let (of, id) = (container.id, container.machine.id);
     let tell = async move {
         // It may have been written amid somebody's freeze.

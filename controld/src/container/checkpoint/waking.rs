@@ -55,6 +55,8 @@ pub struct Waking {
     unwanted: CancellationToken,
     /// A copy that is late is nobody's any more.
     _over: DropGuard,
+    /// The name of one for warm starts.
+    warm: Option<String>,
 }
 
 /// Opens the checkpoint in a directory.
@@ -73,7 +75,7 @@ pub(in crate::container) async fn open(uses: &Uses, path: &str) -> Result<Waking
     let source = place.work(NO_ANSWER, LOOK, &unwanted, move || Source::open(&named)).await?;
     let manifest = source.manifest.clone();
     let _over = unwanted.clone().drop_guard();
-    Ok(Waking { dir, manifest, files: Arc::new(place.keep(source)), place, unwanted, _over })
+    Ok(Waking { dir, manifest, files: Arc::new(place.keep(source)), place, unwanted, _over, warm: None })
 }
 
 /// What of a plan is looked at beside what it has.
@@ -94,7 +96,17 @@ impl Waking {
         let given = sandbox.net.iter().flat_map(|net| &net.nics);
         let learns =
             nics.iter().zip(given).map(|(nic, given)| (nic.mac, given.mac)).filter(|(had, given)| had != given);
-        RestoreNote { dir: self.dir.clone(), is_clone, learns: learns.collect() }
+        RestoreNote { dir: self.dir.clone(), is_clone, learns: learns.collect(), is_warm: self.warm.is_some() }
+    }
+
+    /// The same, as one for warm starts of this name.
+    pub(in crate::container) fn warm(self, key: String) -> Self {
+        Self { warm: Some(key), ..self }
+    }
+
+    /// Its name, if it is one for warm starts.
+    pub(in crate::container) fn key(&self) -> Option<&str> {
+        self.warm.as_deref()
     }
 
     /// What gives up its copies.

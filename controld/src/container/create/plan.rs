@@ -27,7 +27,7 @@ use crate::model::Sandbox;
 #[derive(Debug)]
 pub(in crate::container) struct Drafted {
     pub(in crate::container) image: Image,
-    pub(super) handler: Handler,
+    pub(in crate::container) handler: Handler,
     pub(in crate::container) annotations: PodAnnotations,
     pub(super) offer: Offer,
     pub(in crate::container) found: devices::Found,
@@ -144,13 +144,14 @@ impl Containers {
         sandbox: &Arc<Sandbox>,
         wanted: &ContainerConfig,
         drafted: &Drafted,
+        begins_warm: bool,
     ) -> Result<Passed> {
         let Drafted { handler, annotations, found, draft, .. } = drafted;
         let passed = devices::agree(sandbox.net.as_ref(), found, draft.memory(), handler)?;
         if let Some(net) = &sandbox.net {
             Slots::of(net, passed.devices.len(), &draft.hardware().described)?;
         }
-        self.check_seed(sandbox, wanted, annotations, handler, draft).await?;
+        self.check_seed(sandbox, wanted, (annotations, handler), draft, begins_warm).await?;
         self.check_mounts(&sandbox.config, handler, draft).await?;
         Ok(passed)
     }
@@ -179,9 +180,9 @@ impl Containers {
         &self,
         sandbox: &Arc<Sandbox>,
         config: &ContainerConfig,
-        annotations: &PodAnnotations,
-        handler: &Handler,
+        (annotations, handler): (&PodAnnotations, &Handler),
         draft: &Draft,
+        begins_warm: bool,
     ) -> Result<()> {
         let Some(net) = sandbox.net.clone() else {
             return Err(Error::new(Kind::State, format!("sandbox `{}` has no network", sandbox.id)));
@@ -203,7 +204,8 @@ impl Containers {
                 disks: &disks,
                 instance,
             };
-            seed::assemble(wishes, None).map(drop)
+            let seed = seed::assemble(wishes, None)?;
+            if begins_warm { seed::check_warm(&seed) } else { Ok(()) }
         })
         .await
     }

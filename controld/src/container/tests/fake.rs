@@ -18,6 +18,7 @@ use super::container;
 use crate::container::actors::Actors;
 use crate::container::admission::{self, Admission};
 use crate::container::checkpoint;
+use crate::container::gate::Cuts;
 use crate::container::host::Host;
 use crate::container::machine::Room;
 use crate::guest::console::end::CommandEnd;
@@ -352,7 +353,7 @@ impl Host for FakeHost {
         Ok(Room { size: 1000, available: self.world().free })
     }
 
-    fn set_up(&self, _container: &Container) {}
+    fn set_up(&self, _container: &Container, _cuts: &Cuts) {}
 
     async fn command_end(&self, _container: &Container, _wait: bool) -> std::io::Result<Option<CommandEnd>> {
         Ok(None)

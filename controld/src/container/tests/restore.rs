@@ -6,7 +6,8 @@ use super::fake::{Domain, Fault, Node};
 use crate::model::{Container, ContainerState, RestoreNote};
 
 fn from_checkpoint(container: &mut Container) {
-    container.restore = Some(RestoreNote { dir: "/checkpoint".into(), is_clone: true, learns: Vec::new() });
+    container.restore =
+        Some(RestoreNote { dir: "/checkpoint".into(), is_clone: true, learns: Vec::new(), is_warm: false });
 }
 
 #[tokio::test(start_paused = true)]

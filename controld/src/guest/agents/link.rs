@@ -102,6 +102,22 @@ impl Link {
         self.shared.say(0, message).await
     }
 
+    /// Ends when an agent says that its guest waits at the gate, or answers without that if it is to be `past` it: `true`; or when the connection
+    /// is closed. Does not keep it.
+    pub(super) fn gate(&self, past: bool) -> impl Future<Output = bool> + use<> {
+        let shared = self.shared.clone();
+        async move { if past { shared.is_greeted().await } else { shared.waits().await } }
+    }
+
+    pub(super) fn has_answered(&self) -> bool {
+        *self.shared.greeted.borrow()
+    }
+
+    /// Lets a guest go on that waits at the gate; fine if it does not.
+    pub(super) async fn open_gate(&self) -> Result<()> {
+        self.shared.open_gate().await
+    }
+
     /// Ends it, with all that runs through it.
     pub(super) fn close(&self) {
         self.shared.closed.cancel();

@@ -95,7 +95,8 @@ async fn connect<F: FnOnce() + Send + 'static>(
     let machine = machine.upgrade()?;
     let (link, was_there) =
         machine.open(socket).await.map_or((None, false), |(link, was_there)| (Some(link), was_there));
-    if let Some(link) = link.as_ref().filter(|_| was_there)
+    // One that has yet to answer is told then, or once it goes on from the gate.
+    if let Some(link) = link.as_ref().filter(|link| was_there && link.has_answered())
         && let Some(setup) = machine.setup.get()
     {
         // It may have been greeted before there was something to be told; that is told twice then.

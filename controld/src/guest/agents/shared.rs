@@ -32,6 +32,8 @@ pub(super) struct Shared {
     /// What it could not do was told.
     was_told: AtomicBool,
     pub(super) greeted: watch::Sender<bool>,
+    /// Whether its guest waits at the gate, as it says before it answers a greeting. It counts as greeted once it goes on.
+    pub(super) gate: watch::Sender<bool>,
     /// Bytes that nobody asked for.
     pub(super) unasked: AtomicU64,
     pub(super) closed: CancellationToken,
@@ -83,6 +85,7 @@ impl Shared {
             ready: watch::Sender::new(0),
             was_told: AtomicBool::new(false),
             greeted: watch::Sender::new(false),
+            gate: watch::Sender::new(false),
             unasked: AtomicU64::new(0),
             closed: CancellationToken::new(),
         }
@@ -178,6 +181,7 @@ impl Shared {
     pub(super) fn greet(&self) {
         let epoch = Uuid::new_v4().as_u64_pair().0.max(1);
         self.greeted.send_replace(false);
+        self.gate.send_replace(false);
         self.ready.send_replace(0);
         let mut sessions = self.sessions();
         self.epoch.store(epoch, Ordering::Relaxed);
@@ -187,6 +191,33 @@ impl Shared {
         if !hello.is_ok_and(|frame| self.frames.try_send(frame).is_ok()) {
             self.closed.cancel();
         }
+    }
+
+    /// An agent has answered, whose guest is past the gate.
+    fn answered(&self) {
+        // A guest could greet all day.
+        if !*self.greeted.borrow() {
+            self.set_up();
+        }
+        self.greeted.send_replace(true);
+    }
+
+    /// Lets a guest go on that waits at the gate; fine if it does not.
+    pub(super) async fn open_gate(&self) -> Result<()> {
+        if !*self.gate.borrow() {
+            return Ok(());
+        }
+        self.say(0, Message::GoOn).await?;
+        if self.gate.send_replace(false) {
+            self.answered();
+        }
+        Ok(())
+    }
+
+    /// Whether an agent says that its guest waits at the gate before the connection is closed.
+    pub(super) async fn waits(&self) -> bool {
+        let mut gate = self.gate.subscribe();
+        self.closed.run_until_cancelled(gate.wait_for(|waits| *waits)).await.is_some_and(|answer| answer.is_ok())
     }
 
     /// Whether an agent answers before the connection is closed.
@@ -220,11 +251,10 @@ impl Shared {
         let ours = frame.epoch == self.epoch.load(Ordering::Relaxed);
         if let Message::Hello { version } = frame.message {
             if ours && version == VERSION {
-                // A guest could greet all day.
-                if !*self.greeted.borrow() {
-                    self.set_up();
+                // Its guest is not set up before it is its pod's.
+                if !*self.gate.borrow() {
+                    self.answered();
                 }
-                self.greeted.send_replace(true);
             } else if frame.epoch == 0 {
                 tracing::debug!("a guest's agent has started");
                 self.greet();
@@ -234,6 +264,12 @@ impl Shared {
                     ours = VERSION,
                     "a guest's agent speaks another version; install this release's"
                 );
+            }
+            return false;
+        }
+        if let Message::Waits = frame.message {
+            if ours && !*self.greeted.borrow() {
+                self.gate.send_replace(true);
             }
             return false;
         }

@@ -1,3 +1,4 @@
+mod gate;
 mod logged;
 mod told;
 

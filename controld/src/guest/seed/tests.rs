@@ -171,6 +171,54 @@ fn variables_are_a_file_that_only_root_reads() {
     );
 }
 
+/// What a kernel may read of a disk before the gate is nothing of the pod's, and the disk is as large afterwards.
+#[test]
+fn a_seed_is_put_into_the_place_of_an_empty_one_that_somebody_has_open() {
+    let dir = tempfile::tempdir().expect("dir");
+    fs::create_dir(dir.path().join("seed")).expect("made");
+    let config = Config { run_dir: dir.path().into(), ..Config::default() };
+    let (machine, me) = (MachineId::random(), QemuUser { uid: 1, gid: nix::unistd::getgid().as_raw() });
+    if !nix::unistd::getuid().is_root() {
+        return;
+    }
+    let container = ContainerConfig {
+        process: ProcessConfig { env: vec!["TOKEN=hunter2".into()], ..Default::default() },
+        ..Default::default()
+    };
+    let seed = made(&container, &[]).expect("seed");
+    let has = |bytes: &[u8], text: &str| bytes.windows(text.len()).any(|found| found == text.as_bytes());
+    let leaves = Warm::Leaves("k".into());
+    let disk = write(&config, machine, &seed, Some(&leaves), me).expect("written").disk.expect("a disk");
+    let opened = fs::File::open(&disk).expect("as QEMU has it");
+    let seen = fs::read(&disk).expect("read");
+    assert!(is_aside(&config, machine) && has(&seen, "cidata") && !has(&seen, "hunter2"));
+    for _again in 0..2 {
+        put(&config, machine).expect("put");
+    }
+    assert!(is_aside(&config, machine) && disk.exists(), "whoever is killed here does it again");
+    for _again in 0..2 {
+        forget_aside(&config, machine).expect("forgotten");
+        put(&config, machine).expect("there is nothing to do");
+    }
+    assert!(!is_aside(&config, machine) && !disk.exists());
+    let mut now = Vec::new();
+    std::io::Read::read_to_end(&mut &opened, &mut now).expect("read");
+    assert!(now.len() == seen.len() && has(&now, "cidata") && has(&now, "hunter2"));
+    // What was killed after it was written.
+    fs::write(aside_path(&config, machine), "seed").expect("written");
+    put(&config, machine).expect("it was put");
+    note_used(&config, machine).expect("noted");
+    note_used(&config, machine).expect("again is fine");
+    assert!(!is_aside(&config, machine) && is_used(&config, machine) && !disk.exists());
+    forget_aside(&config, machine).expect("forgotten");
+    assert!(!is_used(&config, machine));
+
+    let begins = Warm::Begins("k".into());
+    let disk = write(&config, machine, &seed, Some(&begins), me).expect("written").disk.expect("a disk");
+    assert_eq!(fs::metadata(&disk).expect("there").len(), seen.len() as u64);
+    assert!(!is_aside(&config, machine), "it has its own from the beginning");
+}
+
 #[test]
 fn a_seed_is_written_for_qemus_group_alone() {
     let dir = tempfile::tempdir().expect("dir");
@@ -180,7 +228,7 @@ fn a_seed_is_written_for_qemus_group_alone() {
     let seed = made(&ContainerConfig::default(), &[]).expect("seed");
     if nix::unistd::getuid().is_root() {
         for _again in 0..2 {
-            let written = write(&config, machine, &seed, me).expect("written");
+            let written = write(&config, machine, &seed, None, me).expect("written");
             let disk = written.disk.expect("a disk");
             assert_eq!(fs::metadata(&disk).expect("there").permissions().mode() & 0o777, 0o640);
         }

@@ -45,6 +45,7 @@ fn spec() -> DomainSpec {
         command_end: "/var/lib/virtlet/console/x/end".into(),
         uefi_variables: "/var/lib/virtlet/nvram/x.fd".into(),
         pvpanic_pci: true,
+        waits: false,
         hostdevs: Vec::new(),
         locked_memory: None,
     }

@@ -22,7 +22,7 @@ use quick_xml::events::{BytesStart, BytesText, Event};
 use vmspec::Accelerator;
 use vmspec::plan::{Graphics, MAX_DISKS, PanicModel};
 
-use proto::agent::{EXIT_PORT, LOG_PORT, PORT as AGENT_PORT, SHARE_TAG};
+use proto::agent::{EXIT_PORT, LOG_PORT, PORT as AGENT_PORT, SHARE_TAG, WARM_FAMILY};
 
 use super::{DomainSpec, METADATA_NAMESPACE, NicPlace, Shared};
 
@@ -128,7 +128,8 @@ fn machine(doc: &mut Doc, spec: &DomainSpec) -> Result<(), DomainError> {
             doc.text("entry", &[("name", "manufacturer")], "virtlet")?;
             doc.text("entry", &[("name", "product")], "VM pod")?;
             let serial = &spec.plan.hardware.described.serial;
-            doc.text("entry", &[("name", "serial")], if serial.is_empty() { &spec.pod_uid } else { serial })
+            doc.text("entry", &[("name", "serial")], if serial.is_empty() { &spec.pod_uid } else { serial })?;
+            if spec.waits { doc.text("entry", &[("name", "family")], WARM_FAMILY) } else { Ok(()) }
         })?;
         described::chassis(doc, &spec.plan.hardware.described.chassis)
     })?;

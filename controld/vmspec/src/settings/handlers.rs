@@ -67,6 +67,8 @@ pub struct MachineDefaults {
     pub guest_agent: bool,
     /// Whether the agent runs the container's own command, which the machine lives as long as.
     pub run_command: bool,
+    /// Whether pods begin with a checkpoint of their image's boot, which an earlier pod has left, if they can.
+    pub warm: bool,
     /// How guests come by volumes; default virtiofs for guests that have our agent.
     pub shared_fs: Given<SharedFs>,
     /// How guests are told what their pods want of them; default NoCloud.
@@ -137,6 +139,24 @@ impl MachineDefaults {
         self.seed.check("handlers.<name>.seed", &whose, problems);
         self.config_delivery.check("handlers.<name>.config_delivery", &whose, problems);
         self.network_config.check("handlers.<name>.network_config", &whose, problems);
+        if self.warm && !self.guest_agent {
+            let problem = format!("is true for {whose}, which needs `guest_agent = true` for that");
+            problems.add("handlers.<name>.warm", problem);
+        }
+        let of_seed = matches!(self.seed.get(), Some(SeedKind::Ignition | SeedKind::None));
+        if let Some((other, _)) = [
+            ("run_command", self.run_command),
+            ("credentials", self.credentials),
+            ("a `seed` that is no disk", of_seed),
+        ]
+        .into_iter()
+        .find(|(_, is_so)| self.warm && *is_so)
+        {
+            problems.add(
+                "handlers.<name>.warm",
+                format!("is true for {whose}, which has {other}: no pod of it starts warm"),
+            );
+        }
         let is_uefi = self.firmware.get() == Some(&FirmwareKind::Uefi);
         if self.secure_boot && !is_uefi {
             let problem = format!("is true for {whose}, whose `firmware` is not `uefi`");
@@ -276,6 +296,7 @@ impl MachineDefaults {
             ("data_path", self.data_path.get().map(|path| path.name().to_owned())),
             ("guest_agent", self.guest_agent.then(|| "true".to_owned())),
             ("run_command", self.run_command.then(|| "true".to_owned())),
+            ("warm", self.warm.then(|| "true".to_owned())),
             ("shared_fs", self.shared_fs.get().map(ToString::to_string)),
             ("seed", self.seed.get().map(ToString::to_string)),
             ("config_delivery", self.config_delivery.get().map(ToString::to_string)),

@@ -99,6 +99,7 @@ pub(crate) fn container() -> Container {
         exit: Some(Exit { code: 137, reason: ExitReason::Error, message: "late".into(), finished_at: 3 }),
         checkpoint: None,
         restore: None,
+        warm: None,
         pause: None,
     }
 }

@@ -60,7 +60,7 @@ impl<H: Host> Task<H> {
             self.container.restore = None;
         }
         // Before anybody can have a command started in it.
-        self.host.set_up(&self.container);
+        self.host.set_up(&self.container, &self.cuts);
         if let Err(error) = self.record().await {
             tracing::error!(error = %Chain(&error), "running machine not recorded; trying again");
         }
@@ -71,7 +71,7 @@ impl<H: Host> Task<H> {
         if self.console.is_some() {
             return;
         }
-        self.host.set_up(&self.container);
+        self.host.set_up(&self.container, &self.cuts);
         match self.host.follow(&self.container).await {
             Ok(console) => self.console = console,
             Err(error) => {

@@ -93,11 +93,14 @@ impl<H: Host> Task<H> {
 
     /// Notes that a guest has gone on from its checkpoint, if it was to.
     async fn gone_on(&mut self) {
-        if self.container.restore.take().is_some()
-            && let Err(error) = self.record().await
-        {
+        if self.container.restore.take().is_none() {
+            return;
+        }
+        if let Err(error) = self.record().await {
             tracing::error!(error = %Chain(&error), "that a guest has gone on from its checkpoint is not recorded; trying again");
         }
+        // It may wait at the gate until all else is done to it.
+        self.host.set_up(&self.container, &self.cuts);
     }
 
     /// Holds a machine to its resources that a start of an earlier controld has left as libvirt starts it.

@@ -1,0 +1,126 @@
+//! Checkpoints for warm starts, each in a directory by its name below `warm` of the state directory. What is used is kept, and the rest goes.
+
+use std::fs;
+use std::io;
+use std::os::unix::fs::DirBuilderExt as _;
+use std::path::{Path, PathBuf};
+use std::time::SystemTime;
+
+use rustix::fs::statvfs;
+
+use crate::config::Config;
+
+/// How many are kept: each has the memory that a guest has used until the gate.
+const MOST: usize = 8;
+/// How names end of what is being removed.
+const GONE: &str = "gone";
+/// What is there of a whole one.
+const MANIFEST: &str = "checkpoint/manifest.json";
+
+fn all(config: &Config) -> PathBuf {
+    config.state_dir.join("warm")
+}
+
+/// Where the one of this name is.
+pub(super) fn of(config: &Config, key: &str) -> PathBuf {
+    all(config).join(key)
+}
+
+/// Whether there is a whole one, which is used then. Blocks.
+pub(super) fn is_whole(dir: &Path) -> bool {
+    let is_there = dir.join(MANIFEST).is_file();
+    if is_there && let Err(error) = fs::File::open(dir).and_then(|dir| dir.set_modified(SystemTime::now())) {
+        tracing::warn!(%error, dir = %dir.display(), "use of a checkpoint for warm starts not noted");
+    }
+    is_there
+}
+
+/// Makes the directory of a new one, unless there is a whole one by now. Blocks.
+///
+/// # Errors
+/// When it cannot be made, or the disk has less room than images leave, too.
+pub(super) fn begin(config: &Config, key: &str) -> io::Result<Option<PathBuf>> {
+    let dir = of(config, key);
+    if is_whole(&dir) {
+        return Ok(None);
+    }
+    fs::DirBuilder::new().recursive(true).mode(0o700).create(&dir)?;
+    let (room, wanted) = (statvfs(&dir)?, config.images.limits.reserve);
+    if room.f_bavail.saturating_mul(room.f_frsize) < wanted {
+        fs::remove_dir(&dir)?;
+        return Err(io::Error::other(format!(
+            "less than {wanted} bytes are free, which images.limits.reserve_gib leaves"
+        )));
+    }
+    Ok(Some(dir))
+}
+
+/// After one was made, or was not: removes its directory if nothing is in it, and those that were used longest ago beyond what is kept. Blocks.
+pub(super) fn ended(config: &Config, made: &Path) -> io::Result<()> {
+    // One that is not empty has the checkpoint, or what its task has yet to remove.
+    let _not_empty = fs::remove_dir(made);
+    let mut whole = Vec::new();
+    for entry in fs::read_dir(all(config))? {
+        let dir = entry?.path();
+        if dir.extension().is_some_and(|end| end == GONE) {
+            fs::remove_dir_all(&dir)?;
+        } else if dir.join(MANIFEST).is_file() {
+            whole.push((fs::metadata(&dir)?.modified()?, dir));
+        }
+    }
+    whole.sort();
+    let many = whole.len().saturating_sub(MOST);
+    whole.iter().take(many).try_for_each(|(_, dir)| remove(dir))
+}
+
+/// Removes one; fine if there is none. Blocks. A pod that is being made of it boots, if not all of its files were copied.
+pub(super) fn forget(config: &Config, key: &str) -> io::Result<()> {
+    match remove(&of(config, key)) {
+        Err(absent) if absent.kind() == io::ErrorKind::NotFound => Ok(()),
+        removed => removed,
+    }
+}
+
+/// Under another name first: half of one would be in the way of the next.
+fn remove(dir: &Path) -> io::Result<()> {
+    let gone = dir.with_extension(GONE);
+    fs::rename(dir, &gone)?;
+    fs::remove_dir_all(gone)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use super::*;
+
+    #[test]
+    fn those_that_are_used_stay() {
+        let dir = tempfile::tempdir().expect("tempdir");
+        let mut config = Config { state_dir: dir.path().into(), ..Config::default() };
+        config.images.limits.reserve = 0;
+        let made = |key: &str| begin(&config, key).expect("made").expect("there was none");
+        let names: Vec<_> = (0..MOST + 2).map(|nth| format!("k{nth:02}")).collect();
+        for (age, name) in names.iter().enumerate() {
+            let dir = made(name);
+            fs::create_dir(dir.join("checkpoint")).expect("made");
+            fs::write(dir.join(MANIFEST), "{}").expect("written");
+            let then = SystemTime::now() - Duration::from_secs(1000 - age as u64);
+            fs::File::open(&dir).and_then(|dir| dir.set_modified(then)).expect("set");
+        }
+        let (half, empty) = (made("half"), made("empty"));
+        fs::create_dir(half.join("checkpoint.partial")).expect("made");
+        fs::create_dir_all(dir.path().join("warm/k99.gone/checkpoint")).expect("of one that was killed amid a removal");
+        assert_eq!(begin(&config, "k00").expect("there"), None, "used");
+        ended(&config, &empty).expect("pruned");
+        let gone: Vec<_> = names.iter().filter(|name| !of(&config, name).exists()).collect();
+        assert_eq!(gone, ["k01", "k02"]);
+        assert!(half.exists() && !empty.exists() && !dir.path().join("warm/k99.gone").exists());
+        forget(&config, "k00").expect("removed");
+        forget(&config, "k00").expect("again is fine");
+        assert!(!is_whole(&of(&config, "k00")));
+        config.images.limits.reserve = u64::MAX;
+        let error = begin(&config, "full").expect_err("no room").to_string();
+        assert!(error.contains("reserve_gib") && !of(&config, "full").exists(), "{error}");
+    }
+}
