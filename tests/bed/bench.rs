@@ -26,6 +26,7 @@ mod sessions;
 mod start;
 mod subresources;
 mod volumes;
+mod warm;
 mod wrapper;
 
 use std::fs;
@@ -45,7 +46,7 @@ use self::report::{Report, Row};
 /// All rows take about twelve minutes on a busy machine of two cores.
 const DEADLINE: Duration = Duration::from_secs(1800);
 type Group = fn(&Bed, &mut Node) -> Result<Vec<Row>>;
-const GROUPS: [(&str, Group); 17] = [
+const GROUPS: [(&str, Group); 18] = [
     ("vmwrapper", wrapper::rows),
     ("attach", attach::rows),
     ("handoff", handoff::rows),
@@ -58,6 +59,7 @@ const GROUPS: [(&str, Group); 17] = [
     ("calls", calls::rows),
     ("start", start::rows),
     ("checkpoint", checkpoint::rows),
+    ("warm", warm::rows),
     ("volumes", volumes::rows),
     ("sessions", sessions::rows),
     ("pull", pull::rows),

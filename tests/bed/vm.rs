@@ -28,6 +28,7 @@ pub(crate) mod sockets;
 mod stand_in;
 mod starts;
 mod volumes;
+mod warm;
 
 use tests::case::Case;
 
@@ -44,6 +45,7 @@ const TABLES: &[&[Case]] = &[
     image_volumes::CASES,
     checkpoint::CASES,
     restore::CASES,
+    warm::CASES,
     claims::CASES,
     cloud::CASES,
     console::CASES,

@@ -141,7 +141,7 @@ fn woken(node: &Node, container: &ContainerConfig, dir: &Path) -> Result<(f64, V
 }
 
 /// Microseconds of a start, and until its guest answers then. It is removed.
-fn to_answer(node: &Node, (started, vm): (f64, Vm)) -> Result<f64> {
+pub(super) fn to_answer(node: &Node, (started, vm): (f64, Vm)) -> Result<f64> {
     let (until, ()) = timed(|| {
         let deadline = Deadline::within(BOOT_DEADLINE);
         // Not `wait_for`, which looks too seldom.

@@ -45,8 +45,13 @@ pub(super) fn pairs(bed: &Bed, node: &Node, container: &ContainerConfig) -> Resu
 
 /// Microseconds of StartContainer, and what it started.
 pub(super) fn start(node: &Node, container: &ContainerConfig) -> Result<(f64, Vm)> {
+    start_for(node, container, "")
+}
+
+/// The same for a runtime handler.
+pub(super) fn start_for(node: &Node, container: &ContainerConfig, handler: &str) -> Result<(f64, Vm)> {
     let pod = node.pod("start")?;
-    let sandbox = node.cri.run_sandbox(&pod)?;
+    let sandbox = node.cri.run_sandbox_for(&pod, handler)?;
     let mut with = pod.clone();
     with.annotations.extend(container.annotations.clone());
     let id = node.cri.create(&sandbox, container, &with)?;
