@@ -131,7 +131,9 @@ impl Keeper {
                 "the guest did not wait at the gate, and has read no seed; it boots anew, and pods of this image have no warm starts until controld's next start"
             );
         }
-        while let Err(error) = self.begin_anew().await {
+        while let Err(error) = self.begin_anew().await
+            && !self.gate.is_forgotten()
+        {
             tracing::warn!(error = %Chain(&error), "a guest without its seed does not boot anew yet; trying again");
             sleep(AGAIN).await;
         }

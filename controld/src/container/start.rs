@@ -69,7 +69,10 @@ pub(super) async fn machine(
     uses.hypervisor.clear(container.machine.id.uuid()).await?;
     uses.agents.forget(container.machine.id);
     checkpoint::forget(&container.machine).await?;
-    begun(uses, &Container { restore: None, ..container.clone() }, unwanted).await
+    let boots = Container { restore: None, ..container.clone() };
+    // Whoever finds it finds a machine that boots.
+    uses.store.put_container(boots.clone()).await?;
+    begun(uses, &boots, unwanted).await
 }
 
 /// The same, as it is on record.

@@ -9,13 +9,15 @@
 //!
 //! Whatever is in the way of this, a pod boots as any other. [`gate`](super::gate) keeps the checkpoints, and lets guests go on.
 
+use std::collections::BTreeMap;
 use std::time::Duration;
 
 use common::Chain;
+use proto::vm::CloudInit;
 use sha2::{Digest as _, Sha256};
 use tokio::time::timeout;
 use vmspec::error::{Error, Kind, Result};
-use vmspec::plan::MachinePlan;
+use vmspec::plan::{Described, MachinePlan};
 use vmspec::seed::SeedKind;
 
 use super::create::Drafted;
@@ -81,7 +83,12 @@ impl Containers {
         }
         let found = checkpoint::found(&self.uses, &plan, sandbox.net.as_ref()).await?;
         let seed = drafted.handler.defaults.seed_kind(&drafted.annotations).to_string();
-        let text = format!("{:?} {image} {root} {seed} {:?} {found}", sandbox.config.namespace, plan.hardware);
+        // Addresses are learned, and the seed is each pod's own.
+        let described =
+            Described { mac: None, dhcp: BTreeMap::new(), cloud_init: CloudInit::default(), ..plan.hardware.described };
+        let described = serde_json::to_string(&described)
+            .map_err(|cause| Error::because(Kind::Internal, "the pod's description is not written down", cause))?;
+        let text = format!("{:?} {image} {root} {seed} {described} {found}", sandbox.config.namespace);
         Ok(format!("{:x}", Sha256::digest(text)).chars().take(32).collect())
     }
 }
@@ -94,6 +101,7 @@ fn obstacle(sandbox: &Sandbox, drafted: &Drafted, plan: &MachinePlan) -> Option<
         (sandbox.config.attempt != 0, "its sandbox is not the first, and its disks may have been used"),
         (plan.guest.command.is_some(), "its VM is for a command"),
         (defaults.credentials, "its handler gives keys as credentials of systemd, which are read before the gate"),
+        (!plan.hardware.described.serial.is_empty(), "its VM has a serial number of its own"),
         (!matches!(defaults.seed_kind(annotations), SeedKind::NoCloud | SeedKind::ConfigDrive), "its seed is no disk"),
     ];
     let of_pod = told.into_iter().find(|(is_so, _)| *is_so).map(|(_, why)| why.to_owned());

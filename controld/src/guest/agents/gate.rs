@@ -79,6 +79,12 @@ impl Gate {
         false
     }
 
+    /// Whether the machine is forgotten.
+    #[must_use]
+    pub fn is_forgotten(&self) -> bool {
+        self.machine.strong_count() == 0
+    }
+
     /// Whether the guest was rebooted since controld has known of it.
     #[must_use]
     pub fn was_rebooted(&self) -> bool {
