@@ -28,8 +28,8 @@ const MAX_HOSTS: u64 = 64 << 10;
 /// Bytes of the seeds of guests that begin at the gate: a kernel looks once how large a disk is.
 const WARM_SIZE: usize = 1 << 20;
 /// How names end of seeds that are not in their places, and of those that are by now.
-pub(crate) const ASIDE: &str = "aside";
-pub(crate) const USED: &str = "used";
+const ASIDE: &str = "aside";
+const USED: &str = "used";
 const TOO_LARGE: &str = "the pod's seed has more than 1 MiB, which is the most of a warm start";
 
 /// A seed that was written.
@@ -43,7 +43,7 @@ pub(crate) struct Written {
 /// Where files of a machine's seed may lie.
 pub(crate) fn paths(config: &Config, machine: MachineId) -> Vec<PathBuf> {
     let firmware = FirmwareName::ALL.map(|name| firmware_path(config, machine, name));
-    [disk_path(config, machine), aside_path(config, machine)]
+    [disk_path(config, machine), aside_path(config, machine), used_path(config, machine)]
         .into_iter()
         .chain(firmware)
         .chain(disks::paths(config, machine))

@@ -212,6 +212,11 @@ fn a_seed_is_put_into_the_place_of_an_empty_one_that_somebody_has_open() {
     assert!(!is_aside(&config, machine) && is_used(&config, machine) && !disk.exists());
     forget_aside(&config, machine).expect("forgotten");
     assert!(!is_used(&config, machine));
+    // Of a machine that is gone neither stays.
+    fs::write(aside_path(&config, machine), "seed").expect("written");
+    fs::write(used_path(&config, machine), "seed").expect("written");
+    remove(&config, machine).expect("removed");
+    assert!(!is_aside(&config, machine) && !is_used(&config, machine));
 
     let begins = Warm::Begins("k".into());
     let disk = write(&config, machine, &seed, Some(&begins), me).expect("written").disk.expect("a disk");
