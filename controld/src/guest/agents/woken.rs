@@ -10,7 +10,7 @@ use uuid::Uuid;
 use vmspec::MachineId;
 use vmspec::error::{Error, Kind, Result};
 
-use super::{Agents, Command, Output};
+use super::{Agents, Command};
 
 /// How long an agent may take to answer that has just gone on.
 const PATIENCE: Duration = Duration::from_secs(20);
@@ -116,9 +116,15 @@ impl Agents {
     /// # Errors
     /// When no agent answers in the guest, or it does not do that.
     pub async fn learn(&self, id: MachineId, learns: &[(MacAddr, MacAddr)]) -> Result<()> {
-        let start = Start { argv: to_learn(learns), ..Start::default() };
+        let words = ["/bin/sh", "-c", ADDRESSES, "sh"].map(str::to_owned);
+        let start = Start { argv: words.into_iter().chain(pairs(learns)).collect(), ..Start::default() };
         let command = Command { machine: id, start, patience: PATIENCE, has_agent: true };
-        has_learned(self.run(command, Some(LIMIT)).await)
+        let what = "the guest has not learned the MAC addresses that its networks have given its NICs";
+        match self.run(command, Some(LIMIT)).await {
+            Ok(output) if output.code == 0 => Ok(()),
+            Ok(output) => Err(Error::new(Kind::State, format!("{what}: `ip link` in it ended with {}", output.code))),
+            Err(cause) => Err(Error::because(cause.kind(), what, cause)),
+        }
     }
 
     /// Has a guest that goes on at the gate learn all that makes it another machine: the addresses of its NICs, the time, and this host name.
@@ -160,18 +166,9 @@ impl Agents {
     }
 }
 
-fn to_learn(learns: &[(MacAddr, MacAddr)]) -> Vec<String> {
-    let pairs = learns.iter().flat_map(|(had, given)| [had.to_string(), given.to_string()]);
-    ["/bin/sh", "-c", ADDRESSES, "sh"].map(str::to_owned).into_iter().chain(pairs).collect()
-}
-
-fn has_learned(ran: Result<Output>) -> Result<()> {
-    let what = "the guest has not learned the MAC addresses that its networks have given its NICs";
-    match ran {
-        Ok(output) if output.code == 0 => Ok(()),
-        Ok(output) => Err(Error::new(Kind::State, format!("{what}: `ip link` in it ended with {}", output.code))),
-        Err(cause) => Err(Error::because(cause.kind(), what, cause)),
-    }
+/// As the script of addresses takes them.
+fn pairs(learns: &[(MacAddr, MacAddr)]) -> impl Iterator<Item = String> {
+    learns.iter().flat_map(|(had, given)| [had.to_string(), given.to_string()])
 }
 
 /// The command for a guest that runs.
@@ -185,8 +182,7 @@ fn at_gate(learns: &[(MacAddr, MacAddr)], name: &str) -> Vec<String> {
     let given = "\nset -- \"$now\" \"$name\" \"$random\"";
     let reseeded = format!("\n[ $? = 0 ] || exit {NO_RANDOM}");
     let script = [taken, ADDRESSES, given, CLOCK, RANDOM, &reseeded, IDENTITY].concat();
-    let pairs = learns.iter().flat_map(|(had, given)| [had.to_string(), given.to_string()]);
-    with_words(script, name).into_iter().chain(pairs).collect()
+    with_words(script, name).into_iter().chain(pairs(learns)).collect()
 }
 
 /// A script with the time of now.
