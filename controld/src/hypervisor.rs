@@ -119,6 +119,8 @@ pub struct Marked {
     pub pod_uid: String,
     /// Whether it is on.
     pub runs: bool,
+    /// It is off, and its last start was cut off by libvirtd's death: nobody was told that it would run.
+    pub was_cut_off: bool,
     /// Files of its disks, if they were asked for.
     pub disks: Vec<PathBuf>,
 }

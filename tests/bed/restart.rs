@@ -1,5 +1,6 @@
 //! Tier `restart`: each daemon is killed without warning while a guest runs. Nothing but the daemon is lost.
 
+mod cut_start;
 mod start_steps;
 
 use std::fs;
@@ -23,7 +24,7 @@ const GRACE: Duration = Duration::from_secs(30);
 
 /// The cases of this tier.
 pub(crate) fn cases() -> impl Iterator<Item = Case> {
-    CASES.iter().chain(start_steps::CASES).copied()
+    CASES.iter().chain(start_steps::CASES).chain(cut_start::CASES).copied()
 }
 
 const CASES: &[Case] = &[
@@ -33,7 +34,6 @@ const CASES: &[Case] = &[
     Case { name: "restart::controld_at_each_step_of_a_sandbox", deadline: DEADLINE, run: steps },
     Case { name: "restart::no_console_line_is_lost_or_doubled", deadline: DEADLINE, run: console },
     Case { name: "restart::what_ended_unseen_is_found_ended", deadline: DEADLINE, run: unseen },
-    Case { name: "restart::a_start_that_libvirtds_death_cuts_off", deadline: DEADLINE, run: cut_off },
     Case { name: "restart::a_dead_virtlogd_costs_console_only", deadline: DEADLINE, run: virtlogd },
 ];
 
@@ -191,38 +191,6 @@ fn unseen(bed: &Bed) -> Result<()> {
     ensure!(off.log_text()?.contains("tiny: stopping"), "the end of the console is missing:\n{}", off.log_text()?);
     node.remove_vm(&off, GRACE)?;
     node.remove_vm(&dead, GRACE)
-}
-
-/// libvirtd died between its first record of a machine and QEMU's start. The moment is too short to be met: what it leaves
-/// is written here.
-fn cut_off(bed: &Bed) -> Result<()> {
-    let mut node = Node::start(bed)?;
-    let vm = node.start_vm(bed, "cut", "")?;
-    let name = running_domains()?.concat();
-    let status = format!("/run/libvirt/qemu/{name}.xml");
-    let pid = fs::read_to_string(format!("/run/libvirt/qemu/{name}.pid"))?;
-    node.libvirt.libvirtd.kill9()?;
-    kill(Pid::from_raw(pid.trim().parse()?), Signal::SIGKILL)?;
-    let lines = fs::read_to_string(&status)?;
-    let lines = lines.lines().filter(|line| !line.starts_with("  <job ")).map(|line| match line {
-        line if line.starts_with("<domstatus ") => {
-            "<domstatus state='paused' reason='starting up' pid='0'>\n\
-             <job type='none' async='start' phase='none' flags='0x0'/>"
-        }
-        line => line,
-    });
-    fs::write(&status, lines.collect::<Vec<_>>().join("\n"))?;
-    node.libvirt.libvirtd.start_again()?;
-    node.libvirt.wait_ready()?;
-    node.wait_ready()?;
-    let refused =
-        node.cri.stop(&vm.container, Duration::ZERO).err().context("a machine that nobody can end was ended")?;
-    ensure!(refused.message().contains("restart libvirtd"), "{}", refused.message());
-    node.libvirt.libvirtd.kill9()?;
-    node.libvirt.libvirtd.start_again()?;
-    node.libvirt.wait_ready()?;
-    node.wait_ready()?;
-    node.remove_vm(&vm, GRACE)
 }
 
 fn virtlogd(bed: &Bed) -> Result<()> {

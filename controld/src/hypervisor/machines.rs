@@ -8,6 +8,7 @@ use uuid::Uuid;
 use vmspec::error::Result;
 
 use super::calls::{DEFINE_DEADLINE, QUICK_DEADLINE};
+use super::cut_start::STATUS_DIR;
 use super::ffi::{Connection, Domain, LibvirtError, NO_DOMAIN, OPERATION_INVALID};
 use super::link::Lane;
 use super::press::Press;
@@ -22,7 +23,20 @@ impl Hypervisor {
     /// # Errors
     /// When libvirt refuses the description, or does not answer.
     pub async fn define(&self, xml: String) -> Result<()> {
-        self.call("define the machine", DEFINE_DEADLINE, move |connection| connection.define(&xml).map(drop)).await
+        let define = move |connection: &Connection| {
+            let domain = connection.define(&xml)?;
+            let name = domain.name()?;
+            if is_cut_off(&domain)? {
+                let message = format!(
+                    "libvirt waits for ever for an earlier start of `{name}`, which its own death has cut off; make another container, \
+                     or restart libvirtd (machines run on)"
+                );
+                return Err(LibvirtError { code: OPERATION_INVALID, message });
+            }
+            forget_cut(&name);
+            Ok(())
+        };
+        self.call("define the machine", DEFINE_DEADLINE, define).await
     }
 
     /// Presses the power button (ACPI). Nothing is done while libvirt has not answered the last time: it waits for a QEMU that
@@ -44,7 +58,7 @@ impl Hypervisor {
     /// # Errors
     /// When it would not end, or libvirt does not answer.
     pub async fn destroy(&self, id: Uuid) -> Result<()> {
-        let destroy = move |connection: &Connection| match connection.look_up(id)? {
+        let destroy = move |connection: &Connection| match look_up(connection, id)? {
             Some(domain) => destroyed(&domain),
             None => Ok(()),
         };
@@ -57,12 +71,14 @@ impl Hypervisor {
     /// When it would not end, or libvirt does not answer.
     pub async fn clear(&self, id: Uuid) -> Result<()> {
         let clear = move |connection: &Connection| {
-            let Some(domain) = connection.look_up(id)? else { return Ok(()) };
+            let Some(domain) = look_up(connection, id)? else { return Ok(()) };
+            let name = domain.name()?;
             destroyed(&domain)?;
             match domain.undefine(connection.features) {
-                Err(error) if error.code != NO_DOMAIN => Err(error),
-                _ => Ok(()),
+                Err(error) if error.code != NO_DOMAIN => return Err(error),
+                _ => forget_cut(&name),
             }
+            Ok(())
         };
         self.call_in(Lane::Ends, "destroy and undefine the machine", DESTROY_DEADLINE, clear).await
     }
@@ -73,7 +89,7 @@ impl Hypervisor {
     /// When libvirt does not do it.
     pub async fn go_on(&self, id: Uuid) -> Result<()> {
         let go_on = move |connection: &Connection| {
-            let Some(domain) = connection.look_up(id)? else { return Ok(()) };
+            let Some(domain) = look_up(connection, id)? else { return Ok(()) };
             match meaning::state_of(domain.state()?).pause {
                 Some(Pause::DiskFull) => domain.resume(),
                 Some(Pause::ByHand) | None => Ok(()),
@@ -133,7 +149,7 @@ impl Hypervisor {
     /// # Errors
     /// When libvirt does not answer.
     pub async fn state(&self, id: Uuid) -> Result<Option<DomainState>> {
-        let state = move |connection: &Connection| connection.look_up(id)?.map(|domain| domain.state()).transpose();
+        let state = move |connection: &Connection| look_up(connection, id)?.map(|domain| domain.state()).transpose();
         let state = self.call("tell the machine's state", QUICK_DEADLINE, state).await?;
         Ok(state.map(meaning::state_of))
     }
@@ -148,7 +164,11 @@ impl Hypervisor {
             let mut ours = Vec::new();
             for domain in connection.domains()? {
                 match marked(&domain) {
-                    Ok(Some((instance, marked))) if instance == mark => ours.push(marked),
+                    Ok(Some((instance, marked))) if instance == mark => {
+                        if !is_cut_off(&domain)? {
+                            ours.push(marked);
+                        }
+                    }
                     // Gone since it was listed.
                     Err(error) if error.code != NO_DOMAIN => return Err(error),
                     _ => {}
@@ -164,7 +184,7 @@ impl Hypervisor {
     /// # Errors
     /// When libvirt does not answer.
     pub async fn disks(&self, id: Uuid) -> Result<Option<Vec<PathBuf>>> {
-        let xml = move |connection: &Connection| match connection.look_up(id)?.map(|domain| domain.xml()).transpose() {
+        let xml = move |connection: &Connection| match look_up(connection, id)?.map(|domain| domain.xml()).transpose() {
             // Gone since it was looked up.
             Err(error) if error.code == NO_DOMAIN => Ok(None),
             xml => xml,
@@ -175,30 +195,34 @@ impl Hypervisor {
 }
 
 fn destroyed(domain: &Domain) -> Result<(), LibvirtError> {
-    not_cut_off(domain)?;
     match domain.destroy() {
         Err(error) if !matches!(error.code, OPERATION_INVALID | NO_DOMAIN) => Err(error),
         _ => Ok(()),
     }
 }
 
-/// That libvirt does not wait for a start that its own death has cut off.
-fn not_cut_off(domain: &Domain) -> Result<(), LibvirtError> {
+/// A machine, if there is one.
+pub(super) fn look_up(connection: &Connection, id: Uuid) -> Result<Option<Domain>, LibvirtError> {
+    let Some(domain) = connection.look_up(id)? else { return Ok(None) };
+    Ok((!is_cut_off(&domain)?).then_some(domain))
+}
+
+/// Whether libvirt waits for a start that its own death has cut off: then it lists what is no machine any more.
+fn is_cut_off(domain: &Domain) -> Result<bool, LibvirtError> {
     if !domain.state().is_ok_and(|raw| meaning::state_of(raw).coming_up) {
-        return Ok(());
+        return Ok(false);
     }
     let name = domain.name()?;
-    let told = |message| Err(LibvirtError { code: OPERATION_INVALID, message });
-    match cut_start::is_cut(Path::new(cut_start::STATUS_DIR), &name) {
-        Ok(false) => Ok(()),
-        Ok(true) => told(format!(
-            "libvirtd died while it started `{name}`, and the one that runs now waits for ever for that start; restart \
-             libvirtd (machines run on)"
-        )),
-        Err(error) => {
-            tracing::warn!(machine = name, %error, "status that libvirt keeps of a machine not read");
-            Ok(())
-        }
+    Ok(cut_start::is_cut(Path::new(STATUS_DIR), &name).unwrap_or_else(|error| {
+        tracing::warn!(machine = name, %error, "status that libvirt keeps of a machine not looked at");
+        false
+    }))
+}
+
+/// Forgets that a start of a machine was cut off, now that libvirt has forgotten it.
+fn forget_cut(name: &str) {
+    if let Err(error) = cut_start::forget(Path::new(STATUS_DIR), name) {
+        tracing::warn!(machine = name, %error, "status of a start that was cut off not removed");
     }
 }
 
@@ -208,11 +232,13 @@ fn marked(domain: &Domain) -> Result<Option<(String, Marked)>, LibvirtError> {
         return Ok(None);
     };
     let meaning::Mark { instance, sandbox, pod_uid } = mark;
-    let runs = meaning::state_of(domain.state()?).phase == DomainPhase::On;
-    Ok(Some((instance, Marked { id: domain.id()?, name: domain.name()?, sandbox, pod_uid, runs, disks: Vec::new() })))
+    let (name, runs) = (domain.name()?, meaning::state_of(domain.state()?).phase == DomainPhase::On);
+    let was_cut_off = !runs && cut_start::was_cut(Path::new(STATUS_DIR), &name);
+    let marked = Marked { id: domain.id()?, name, sandbox, pod_uid, runs, was_cut_off, disks: Vec::new() };
+    Ok(Some((instance, marked)))
 }
 
 pub(super) fn existing(connection: &Connection, id: Uuid) -> Result<Domain, LibvirtError> {
     let absent = || LibvirtError { code: NO_DOMAIN, message: format!("no machine `{id}`") };
-    connection.look_up(id)?.ok_or_else(absent)
+    look_up(connection, id)?.ok_or_else(absent)
 }

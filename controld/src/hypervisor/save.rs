@@ -22,7 +22,7 @@ use vmspec::error::{Error, Kind, Result};
 use super::calls::{PEER, QUICK_DEADLINE, finished};
 use super::ffi::{Connection, Domain, LibvirtError, NO_DOMAIN, OPERATION_INVALID};
 use super::link::Lane;
-use super::machines::existing;
+use super::machines::{existing, look_up};
 use super::monitor::{self, Since};
 use super::press::Press;
 use super::{Hypervisor, meaning};
@@ -131,7 +131,7 @@ impl Hypervisor {
         };
         let abort = move |connection: &Connection| {
             let _one = one;
-            match connection.look_up(id)?.map(|domain| domain.abort_job()) {
+            match look_up(connection, id)?.map(|domain| domain.abort_job()) {
                 Some(Err(error)) if !is_nothing_to_end(&error) => Err(error),
                 _ => Ok(()),
             }

@@ -113,6 +113,7 @@ mod tests {
             sandbox: "s-1".into(),
             pod_uid: "uid-1".into(),
             runs: false,
+            was_cut_off: false,
             disks: Vec::new(),
         };
         for (kind, named, pod_uid, needed) in [

@@ -25,6 +25,11 @@ impl Orphans {
             if on_record.contains(&machine.id.into()) {
                 continue;
             }
+            if machine.was_cut_off && !self.in_doubt() {
+                // It was cleared away while libvirt could not forget it.
+                self.uses.hypervisor.clear(machine.id).await?;
+                continue;
+            }
             // Its record goes last: one that went since the list was made has no machine any more.
             if let Some(disks) = self.uses.hypervisor.disks(machine.id).await? {
                 machines.push(Marked { disks, ..machine });

@@ -72,10 +72,14 @@ impl Orphans {
     /// last connection is known, and nothing is made without a record.
     async fn on_no_record(&self, wanted: impl Fn(&Marked) -> bool) -> Result<Vec<Marked>> {
         let known = || -> Vec<Marked> { self.seen().machines.iter().filter(|m| wanted(m)).cloned().collect() };
-        let in_doubt = self.uses.instance.doubt().is_some() || !self.uses.store.unread().is_empty();
-        if in_doubt || !self.seen().looked || !known().is_empty() {
+        if self.in_doubt() || !self.seen().looked || !known().is_empty() {
             self.look().await?;
         }
         Ok(known())
+    }
+
+    /// Whether records may be lost.
+    pub(super) fn in_doubt(&self) -> bool {
+        self.uses.instance.doubt().is_some() || !self.uses.store.unread().is_empty()
     }
 }

@@ -1,4 +1,4 @@
-//! What breaks amid a pod's life: kubelet gets the pod to run, or to go, without a person's help, unless libvirtd dies in one moment of a start.
+//! What breaks amid a pod's life: kubelet gets the pod to run, or to go, without a person's help.
 
 use std::fs;
 use std::time::Duration;
@@ -16,15 +16,13 @@ use tests::case::{Bed, Case};
 use tests::command::{TOOL_DEADLINE, command, finish};
 use tests::cri::spec;
 use tests::image_server::Fault;
-use tests::kubelet::{Kubelet, manifest, no_pod};
+use tests::kubelet::{Kubelet, manifest};
 use tests::libvirt::running_domains;
 use tests::node::{BOOT_DEADLINE, Node};
 use tests::wait::{wait_for, wait_until};
 
 use super::{DEADLINE, POD_DEADLINE, is_running};
 
-/// What controld says of a start that libvirtd's death has cut off.
-const RESTART_IT: &str = "waits for ever for that start; restart libvirtd";
 /// libvirt's connection is taken for dead after this and some seconds.
 const HANG_DEADLINE: Duration = Duration::from_secs(60);
 
@@ -164,13 +162,7 @@ fn dies(bed: &Bed, which: Which) -> Result<()> {
     again(&mut node, &mut kubelet, which)?;
     wait_until("container", POD_DEADLINE, || containers(&node).is_ok_and(|all| !all.is_empty()))?;
     again(&mut node, &mut kubelet, which)?;
-    let (mut last, mut heeded) = (Value::Null, 0);
-    let runs = wait_for("running pod", POD_DEADLINE, || {
-        heed(&mut node, &mut heeded)?;
-        last = kubelet.pods()?.first().cloned().unwrap_or_default();
-        Ok(is_running(&last).then_some(()))
-    });
-    runs.with_context(|| no_pod("running pod", &last))?;
+    kubelet.wait_pod("running pod", POD_DEADLINE, is_running)?;
     wait_until("one machine", POD_DEADLINE, || {
         running(&node).is_ok_and(|ids| ids.len() == 1) && running_domains().is_ok_and(|domains| domains.len() == 1)
     })?;
@@ -178,19 +170,6 @@ fn dies(bed: &Bed, which: Which) -> Result<()> {
     wait_until("end of the container", POD_DEADLINE, || running(&node).is_ok_and(|ids| ids.is_empty()))?;
     again(&mut node, &mut kubelet, which)?;
     gone(&node)
-}
-
-/// Restarts libvirtd once controld says to, as an administrator does: it may have died amid a start, and no call to it ends that then.
-fn heed(node: &mut Node, heeded: &mut usize) -> Result<()> {
-    let said = |node: &Node| -> Result<usize> { Ok(node.controld.log()?.matches(RESTART_IT).count()) };
-    if said(node)? > *heeded {
-        node.libvirt.libvirtd.kill9()?;
-        node.libvirt.libvirtd.start_again()?;
-        node.libvirt.wait_ready()?;
-        node.wait_ready()?;
-        *heeded = said(node)?;
-    }
-    Ok(())
 }
 
 fn again(node: &mut Node, kubelet: &mut Kubelet, which: Which) -> Result<()> {
