@@ -6,6 +6,7 @@
 //! records are compared as soon as they answer. Going down leaves every machine as it is.
 
 pub(crate) mod agree;
+mod call_thread;
 pub mod describe;
 pub mod dump;
 pub mod flexvolume_driver;
@@ -28,6 +29,7 @@ use common::log::journal::Journal;
 use common::log::{self, Look};
 use common::off_reactor;
 use sd_notify::NotifyState;
+use tokio::runtime::Handle;
 use tokio::sync::broadcast::Receiver;
 use tokio::sync::broadcast::error::RecvError;
 use tokio::task::JoinSet;
@@ -35,6 +37,7 @@ use tokio_util::sync::CancellationToken;
 use tokio_util::task::AbortOnDropHandle;
 use tonic::service::Routes;
 
+use self::call_thread::CallThread;
 use self::node::Node;
 use crate::api::door::Opener;
 use crate::api::edge::Calls;
@@ -92,11 +95,16 @@ pub async fn run(config: Config, version: &'static str, shutdown: impl Future<Ou
     make_dirs(&config)?;
     let (socket, deadline) = (config.cri_socket(), config.shutdown_deadline);
     let _lock = api::socket::lock(&socket)?;
-    let listener = api::socket::open(&socket)?;
     let (door, opener) = api::door::shut(version);
     let stop = CancellationToken::new();
+    let machines = Handle::current();
+    let calls_thread = config.proxy.runtime_endpoint.is_some().then(CallThread::start).transpose()?;
+    let served_by = calls_thread.as_ref().map_or(&machines, |thread| &thread.handle);
     // Pods of another runtime need nothing of what the start waits for.
-    let proxy = Proxy::open(&config, &door, std::process::id());
+    let (listener, proxy) = {
+        let _there = served_by.enter();
+        (api::socket::open(&socket)?, Proxy::open(&config, (&door, &machines), std::process::id()))
+    };
     let (tracer, exporter) = Tracer::start(config.tracing.as_ref(), version);
     let calls = Calls::traced(tracer);
     let calls = if proxy.is_some() { calls.passing_on() } else { calls };
@@ -106,7 +114,7 @@ pub async fn run(config: Config, version: &'static str, shutdown: impl Future<Ou
     let _telling = match &proxy {
         Some(proxy) => {
             let front = proxy.front();
-            serving.spawn(api::serve(listener, front.clone(), calls.clone(), told, deadline));
+            serving.spawn_on(api::serve(listener, front.clone(), calls.clone(), told, deadline), served_by);
             // kubelet comes after us, and its containers need nothing of the start.
             Some(AbortOnDropHandle::new(tokio::spawn(async move {
                 let _ = tokio::time::timeout(RUNTIME_DEADLINE, front.reaches_runtime()).await;

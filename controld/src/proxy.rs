@@ -49,6 +49,7 @@ use bytes::Bytes;
 use common::watch::Watcher;
 use futures_util::future::BoxFuture;
 use proto::side::{OURS, SIDE};
+use tokio::runtime::Handle;
 use tokio::sync::Semaphore;
 use tokio_util::task::AbortOnDropHandle;
 use tonic::Status;
@@ -90,19 +91,20 @@ pub struct Proxy {
 }
 
 impl Proxy {
-    /// In front of what is behind `door`, if the configuration names another runtime than the process `us`, which we are. It may come,
-    /// go and come back at any time.
+    /// In front of what is behind `door`, whose work `runtime` does, if the configuration names another runtime than the process `us`,
+    /// which we are. It may come, go and come back at any time.
     #[must_use]
-    pub fn open(config: &Config, door: &Door, us: u32) -> Option<Self> {
-        Self::open_with(config, door, us, own::DEADLINE)
+    pub fn open(config: &Config, (door, runtime): (&Door, &Handle), us: u32) -> Option<Self> {
+        Self::open_with(config, (door, runtime), us, own::DEADLINE)
     }
 
     /// [`Self::open`], with another deadline for our part of an answer.
-    fn open_with(config: &Config, door: &Door, us: u32, deadline: Duration) -> Option<Self> {
+    fn open_with(config: &Config, (door, runtime): (&Door, &Handle), us: u32, deadline: Duration) -> Option<Self> {
         let endpoint = config.proxy.runtime_endpoint.as_ref()?;
         let metrics = Metrics::default();
         let backend = Backend::new(endpoint.path().to_owned(), us, config.proxy.list_deadline, metrics.clone());
-        let own = Own::new(door.clone(), Deadlines { most: deadline, lists: config.proxy.list_deadline });
+        let own =
+            Own::new(door.clone(), runtime.clone(), Deadlines { most: deadline, lists: config.proxy.list_deadline });
         let uses = Uses {
             lists: Lists::new(backend.clone(), own.clone(), metrics.clone()),
             keys: Keys::new(config),

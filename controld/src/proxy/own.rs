@@ -1,13 +1,13 @@
 //! Our own side: the services behind the door, in this process.
 //!
-//! What is asked of them for a common answer has a task of its own and a deadline, so that neither a panic nor a libvirt that hangs is
-//! more than a part that is missing.
+//! Each call has a task of its own, among all that we do for machines: the thread that calls come to has other sides' to pass on. What is
+//! asked for a common answer has a deadline, too, so that neither a panic nor a libvirt that hangs is more than a part that is missing.
 
-use std::convert::Infallible;
 use std::time::Duration;
 
 use bytes::Bytes;
 use common::Chain;
+use tokio::runtime::Handle;
 use tokio::time::timeout;
 use tokio_util::task::AbortOnDropHandle;
 use tonic::Status;
@@ -18,6 +18,7 @@ use tracing::Instrument as _;
 
 use super::ask::{self, Question};
 use crate::api::door::Door;
+use crate::trace;
 
 /// How long the other side's part of an answer waits for ours, which is from memory but for a few.
 pub(super) const DEADLINE: Duration = Duration::from_secs(1);
@@ -26,6 +27,8 @@ pub(super) const DEADLINE: Duration = Duration::from_secs(1);
 #[derive(Debug, Clone)]
 pub(super) struct Own {
     door: Door,
+    /// Where their work is done.
+    runtime: Handle,
     deadlines: Deadlines,
 }
 
@@ -39,9 +42,9 @@ pub(super) struct Deadlines {
 }
 
 impl Own {
-    /// What is behind `door`.
-    pub(super) fn new(door: Door, deadlines: Deadlines) -> Self {
-        Self { door, deadlines }
+    /// What is behind `door`, whose work is done by `runtime`.
+    pub(super) fn new(door: Door, runtime: Handle, deadlines: Deadlines) -> Self {
+        Self { door, runtime, deadlines }
     }
 
     /// For what is a stream.
@@ -51,8 +54,13 @@ impl Own {
 
     /// A call that is ours alone.
     pub(super) async fn call(&self, request: Request<Body>) -> Response<Body> {
-        let answered: Result<_, Infallible> = self.door.clone().call(request).await;
-        answered.unwrap_or_else(|never| match never {})
+        let mut door = self.door.clone();
+        let called = trace::carried(async move { door.call(request).await }).in_current_span();
+        match AbortOnDropHandle::new(self.runtime.spawn(called)).await {
+            Ok(Ok(answer)) => answer,
+            Ok(Err(never)) => match never {},
+            Err(bug) => Status::internal(format!("a call ended in a bug: {}", Chain(&bug))).into_http(),
+        }
     }
 
     /// Our part of an answer, encoded.
@@ -68,7 +76,7 @@ impl Own {
     async fn ask_within(&self, deadline: Duration, question: Question) -> Result<Bytes, Status> {
         let call = question.call();
         let asked = ask::one(self.door.clone(), question).in_current_span();
-        match timeout(deadline, AbortOnDropHandle::new(tokio::spawn(asked))).await {
+        match timeout(deadline, AbortOnDropHandle::new(self.runtime.spawn(asked))).await {
             Ok(Ok(answer)) => answer.map(tonic::Response::into_inner),
             Ok(Err(bug)) => Err(Status::internal(format!("`{call}` ended in a bug: {}", Chain(&bug)))),
             Err(_elapsed) => {

@@ -74,7 +74,7 @@ impl Node {
         config.proxy.runtime_endpoint = Some(endpoint.try_into().expect("an endpoint"));
         config.proxy.list_deadline = lists;
         // Of no process, as the default of these tests is in ours.
-        Proxy::open_with(&config, door, 0, own).expect("configured")
+        Proxy::open_with(&config, (door, &Handle::current()), 0, own).expect("configured")
     }
 
     /// With a default that runs.

@@ -72,7 +72,7 @@ async fn usage_of_ours_has_the_deadline_of_lists() {
     let endpoint = format!("unix://{}", default.socket.display());
     config.proxy.runtime_endpoint = Some(endpoint.try_into().expect("an endpoint"));
     config.proxy.list_deadline = LONG;
-    let proxy = Proxy::open(&config, &door, 0).expect("configured");
+    let proxy = Proxy::open(&config, (&door, &Handle::current()), 0).expect("configured");
     let mut runtime = RuntimeServiceClient::with_origin(proxy.front(), Uri::from_static("http://localhost"));
     let listed = runtime.list_container_stats(ListContainerStatsRequest::default());
     let listed = tokio::time::timeout(Duration::from_secs(2), listed).await;

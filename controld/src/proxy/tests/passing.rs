@@ -92,7 +92,7 @@ async fn under_another_cgroup_driver_no_machine_is_made_and_containers_are() {
     default.says("RuntimeConfig", &RuntimeConfigResponse { linux });
     default.says("ListPodSandbox", &ListPodSandboxResponse::default());
     default.says("RunPodSandbox", &RunPodSandboxResponse { pod_sandbox_id: "ab".into() });
-    let proxy = Proxy::open_with(&config, &door, 0, PATIENT).expect("configured");
+    let proxy = Proxy::open_with(&config, (&door, &Handle::current()), 0, PATIENT).expect("configured");
     default.start();
     let front = proxy.front();
     until(|| front.0.state.driver_differs().is_some()).await;
