@@ -235,6 +235,7 @@ async fn start(
     let sessions = Arc::new(step.made(bind).await?);
     tasks.spawn(node.tap.clone().keep_watch());
     tasks.spawn(give_memory_back(sessions.clone()));
+    tasks.spawn(containers.clone().forget_warm_starts_with_images());
     tasks.spawn(reporter::keep(node.config.clone(), node.store.clone(), node.agents.clone(), node.hypervisor.clone()));
     let changes = node.store.changes();
     tasks.spawn(agree::with_tapmanager(sandboxes.clone(), node.tap.clone(), changes, agree::ANEW));

@@ -12,6 +12,7 @@ use std::sync::Arc;
 
 use common::Chain;
 use imagestore::{FetchError, FsUsage, Image, Mappings, PullError, PullRequest, Store, StoreError, Upload};
+use tokio::sync::Notify;
 use tokio_util::sync::CancellationToken;
 use vmimage::declared::Declared;
 use vmimage::digest::ImageId;
@@ -40,6 +41,8 @@ pub struct Images {
     import: bool,
     /// Set when the daemon goes down.
     closing: CancellationToken,
+    /// Somebody removed an image.
+    removed: Arc<Notify>,
 }
 
 impl Images {
@@ -72,7 +75,7 @@ impl Images {
     #[must_use]
     pub fn of(store: Store, mappings: Mappings) -> Self {
         let pulls = Arc::new(Pulls::new(&store.handler_names()));
-        Self { store, mappings, pulls, import: true, closing: CancellationToken::new() }
+        Self { store, mappings, pulls, import: true, closing: CancellationToken::new(), removed: Arc::default() }
     }
 
     /// The same, which takes nothing from callers.
@@ -242,7 +245,14 @@ impl Images {
     /// When the name is none, or the disk fails.
     pub async fn remove(&self, name: &str, handler: &str) -> Result<()> {
         let removed = self.store.remove(name, handler).await;
-        removed.map(drop).map_err(|cause| store_failed("image not removed", cause))
+        removed.map_err(|cause| store_failed("image not removed", cause))?;
+        self.removed.notify_one();
+        Ok(())
+    }
+
+    /// Waits until an image has been removed since the last time that this was waited for, by the one who waits for it.
+    pub async fn removal(&self) {
+        self.removed.notified().await;
     }
 
     /// Lets a group, and nobody else, open the files of images.

@@ -31,14 +31,14 @@ mod source;
 mod waking;
 
 use std::error::Error as StdError;
-use std::fs;
+use std::fs::{self, File};
 use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
 use std::pin::pin;
 use std::sync::Arc;
 use std::time::Duration;
 
-use common::off_reactor;
+use common::{bounded, off_reactor};
 use proto::tap::PodNet;
 use rustix::fs::statvfs;
 use tokio::time::{MissedTickBehavior, interval, timeout};
@@ -83,6 +83,22 @@ const LOOKS_EVERY: Duration = Duration::from_secs(1);
 /// What stat(2) counts, in bytes.
 const BLOCK: u64 = 512;
 const NO_ANSWER: &str = "the checkpoint's directory did not answer";
+
+/// Where the manifest of a whole checkpoint in a directory is.
+pub(super) fn manifest_in(dir: &Path) -> PathBuf {
+    dir.join(place::WHOLE).join(manifest::NAME)
+}
+
+/// The digest of the image that a whole checkpoint in a directory is of. Blocks.
+///
+/// # Errors
+/// When there is none that can be read.
+pub(super) fn image_in(dir: &Path) -> Result<String> {
+    let not_read = |cause| failed("the checkpoint's manifest not read", cause);
+    let file = File::open(manifest_in(dir)).map_err(not_read)?;
+    let bytes = bounded::first(file, fit::MAX_LEN as u64 + 1).map_err(not_read)?;
+    Ok(fit::parse(&bytes)?.image_id)
+}
 
 /// What is known before the guest is paused.
 struct Begun {

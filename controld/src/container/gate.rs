@@ -6,6 +6,7 @@
 
 mod kept;
 
+use std::collections::BTreeSet;
 use std::fmt;
 use std::io;
 use std::path::PathBuf;
@@ -64,6 +65,17 @@ pub(super) async fn distrust(uses: &Uses, key: &str, why: &Error) {
         Ok(()) => tracing::info!(key, "a checkpoint for warm starts that no pod begins with is removed"),
         Err(error) => tracing::warn!(%error, key, "checkpoint for warm starts not removed"),
     }
+}
+
+/// Removes the checkpoints of images that are not here any more: no pod begins with one, and kubelet wants the room.
+pub(super) async fn go_with_images(uses: &Uses) -> Result<()> {
+    let images: BTreeSet<_> = uses.images.list("", "")?.iter().map(|image| image.id.to_string()).collect();
+    let config = uses.config.clone();
+    let gone = off_reactor(move || kept::forget_all(&config, |image| !images.contains(image))).await;
+    for key in gone.map_err(|cause| io_failed("checkpoints of images that are gone not removed", cause))? {
+        tracing::info!(key, "a checkpoint for warm starts is removed: its image is not here any more");
+    }
+    Ok(())
 }
 
 /// Keeps the gate of a machine that runs, until it is forgotten; again is fine.

@@ -31,6 +31,7 @@ use super::gate;
 use super::parts::libvirt_log;
 use super::qemu;
 use super::slots::Slots;
+use super::tally::WarmStart;
 use super::uses::Uses;
 use crate::container::resources::confinement;
 use crate::disks::{emptydir, flexvolume, growth, now, persistent, volume_disks};
@@ -59,11 +60,20 @@ pub(super) async fn machine(
     container: &Container,
     unwanted: &CancellationToken,
 ) -> Result<Option<Follower>> {
+    let key = match (&container.warm, &container.restore) {
+        (Some(Warm::Begins(key)), Some(_)) => Some(key),
+        _ => None,
+    };
     let error = match begun(uses, container, unwanted).await {
         Err(error) if !unwanted.is_cancelled() => error,
-        begun => return begun,
+        begun => {
+            if begun.is_ok() {
+                tally(uses, container, if key.is_some() { WarmStart::Begun } else { WarmStart::Booted });
+            }
+            return begun;
+        }
     };
-    let (Some(Warm::Begins(key)), Some(_)) = (&container.warm, &container.restore) else { return Err(error) };
+    let Some(key) = key else { return Err(error) };
     tracing::warn!(error = %Chain(&error), "the guest does not begin with a checkpoint; it boots");
     gate::distrust(uses, key, &error).await;
     uses.hypervisor.clear(container.machine.id.uuid()).await?;
@@ -72,7 +82,17 @@ pub(super) async fn machine(
     let boots = Container { restore: None, ..container.clone() };
     // Whoever finds it finds a machine that boots.
     uses.store.put_container(boots.clone()).await?;
-    begun(uses, &boots, unwanted).await
+    let begun = begun(uses, &boots, unwanted).await?;
+    tally(uses, container, WarmStart::Failed);
+    Ok(begun)
+}
+
+/// Counts how a VM has begun, if its runtime handler has warm starts.
+fn tally(uses: &Uses, container: &Container, how: WarmStart) {
+    let sandbox = uses.store.sandbox(&container.sandbox);
+    if sandbox.is_some_and(|sandbox| uses.config.handler(&sandbox.config.runtime_handler).defaults.warm) {
+        uses.checkpoints.tally().warm_start(how);
+    }
 }
 
 /// The same, as it is on record.

@@ -15,6 +15,7 @@ use uuid::Uuid;
 const ENDED: &str = "virtlet_checkpoints_ended";
 const WRITTEN: &str = "virtlet_checkpoints_written";
 const RESTORED: &str = "virtlet_checkpoints_restored";
+const WARM: &str = "virtlet_warm_starts";
 const PAUSE: &str = "virtlet_checkpoint_pause_duration";
 /// Upper bounds in seconds: memory of a tiny guest that stays in the cache, and that of a large one on a slow disk.
 const BUCKETS: [f64; 12] = [0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 120.0, 300.0];
@@ -24,6 +25,7 @@ const BUCKETS: [f64; 12] = [0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.
 pub struct Tally {
     ended: Family<Labels, Counter>,
     restored: Family<Labels, Counter>,
+    warm: Family<Labels, Counter>,
     bytes: Counter,
     paused: Histogram,
     making: Arc<Mutex<BTreeSet<Uuid>>>,
@@ -44,6 +46,17 @@ pub(super) enum Outcome {
     GivenUp,
 }
 
+/// How a VM of a runtime handler with warm starts has begun.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum WarmStart {
+    /// With a checkpoint of its image's boot.
+    Begun,
+    /// It was to, and has booted.
+    Failed,
+    /// There was none, or something was in the way.
+    Booted,
+}
+
 /// A checkpoint that is being made. Dropped before its end, it was given up.
 #[derive(Debug)]
 pub(super) struct Making {
@@ -57,6 +70,7 @@ impl Default for Tally {
         Self {
             ended: Family::default(),
             restored: Family::default(),
+            warm: Family::default(),
             bytes: Counter::default(),
             paused: Histogram::new(BUCKETS),
             making: Arc::default(),
@@ -76,9 +90,15 @@ impl Tally {
         registry.register_with_unit(PAUSE, help, Unit::Seconds, self.paused.clone());
         let help = "Calls to make a pod of a checkpoint since the start of controld, by what came of them";
         registry.register(RESTORED, help, self.restored.clone());
+        let help = "VMs of runtime handlers with warm starts that were started since the start of controld: begun with a checkpoint; failed to, \
+                    and booted; or booted, as there was none or something was in the way";
+        registry.register(WARM, help, self.warm.clone());
         // So that a rate sees the first of each.
         for is_made in [true, false] {
             drop(self.restored.get_or_create(&restored(is_made)));
+        }
+        for how in [WarmStart::Begun, WarmStart::Failed, WarmStart::Booted] {
+            drop(self.warm.get_or_create(&Labels { outcome: how.name() }));
         }
         for outcome in [Outcome::Written(0), Outcome::Failed, Outcome::GivenUp] {
             drop(self.ended.get_or_create(&Labels { outcome: outcome.name() }));
@@ -88,6 +108,11 @@ impl Tally {
     /// A pod was made of a checkpoint, or was not.
     pub(super) fn restored(&self, is_made: bool) {
         self.restored.get_or_create(&restored(is_made)).inc();
+    }
+
+    /// A VM of a handler with warm starts was started.
+    pub(super) fn warm_start(&self, how: WarmStart) {
+        self.warm.get_or_create(&Labels { outcome: how.name() }).inc();
     }
 
     /// A checkpoint of this name is begun.
@@ -113,6 +138,16 @@ impl Tally {
 
 fn restored(is_made: bool) -> Labels {
     Labels { outcome: if is_made { "made" } else { "failed" } }
+}
+
+impl WarmStart {
+    const fn name(self) -> &'static str {
+        match self {
+            Self::Begun => "begun",
+            Self::Failed => "failed",
+            Self::Booted => "booted",
+        }
+    }
 }
 
 impl Outcome {
@@ -159,6 +194,7 @@ mod tests {
         tally.begin(id).ended(Outcome::Failed);
         drop(tally.begin(id));
         tally.restored(true);
+        tally.warm_start(WarmStart::Begun);
         let (mut registry, mut text) = (Registry::default(), String::new());
         tally.register(&mut registry);
         encode(&mut text, &registry).expect("written");
@@ -168,6 +204,8 @@ mod tests {
             r#"virtlet_checkpoints_restored_total{outcome="made"} 1"#,
             r#"virtlet_checkpoints_restored_total{outcome="failed"} 0"#,
             r#"virtlet_checkpoints_ended_total{outcome="given_up"} 1"#,
+            r#"virtlet_warm_starts_total{outcome="begun"} 1"#,
+            r#"virtlet_warm_starts_total{outcome="booted"} 0"#,
             "virtlet_checkpoints_written_bytes_total 7",
             "virtlet_checkpoint_pause_duration_seconds_count 1",
             r#"virtlet_checkpoint_pause_duration_seconds_bucket{le="0.25"} 0"#,

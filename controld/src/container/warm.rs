@@ -52,6 +52,16 @@ impl Containers {
         }
     }
 
+    /// Removes checkpoints for warm starts whose images are removed, whenever one is; does not end.
+    pub async fn forget_warm_starts_with_images(self) {
+        loop {
+            if let Err(error) = gate::go_with_images(&self.uses).await {
+                tracing::warn!(error = %Chain(&error), "checkpoints for warm starts not removed with their images; the next removal tries again");
+            }
+            self.uses.images.removal().await;
+        }
+    }
+
     /// What a container that boots has to do with warm starts; `is_new` says that no guest has seen its disks.
     pub(super) async fn warm(&self, sandbox: &Sandbox, drafted: &Drafted, name: &str, is_new: bool) -> Option<Warm> {
         if !drafted.handler.defaults.warm {

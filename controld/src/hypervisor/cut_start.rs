@@ -20,10 +20,8 @@ use procfs::{Current as _, Uptime};
 use quick_xml::Reader;
 use quick_xml::events::Event;
 
-use super::process::pid_in;
+use super::process::{found, pid_in};
 
-/// Where libvirt's QEMU driver keeps the status of running machines, `NAME.xml`, and the pid of its daemon.
-pub const STATUS_DIR: &str = "/run/libvirt/qemu";
 /// The element in question is at the beginning.
 const BEGINNING: u64 = 4096;
 /// The kernel counts in hundredths of a second, and no libvirtd starts a machine as soon as this after its own beginning.
@@ -132,14 +130,6 @@ fn has_no_process(status: &str) -> bool {
             Ok(Event::Eof) | Err(_) => return false,
             Ok(_) => {}
         }
-    }
-}
-
-/// What is not there is nothing, and no failure.
-pub(super) fn found<T>(result: io::Result<T>) -> io::Result<Option<T>> {
-    match result {
-        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
-        other => other.map(Some),
     }
 }
 

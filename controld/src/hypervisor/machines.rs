@@ -8,10 +8,10 @@ use uuid::Uuid;
 use vmspec::error::Result;
 
 use super::calls::{DEFINE_DEADLINE, QUICK_DEADLINE};
-use super::cut_start::STATUS_DIR;
 use super::ffi::{Connection, Domain, LibvirtError, NO_DOMAIN, OPERATION_INVALID};
 use super::link::Lane;
 use super::press::Press;
+use super::process::STATUS_DIR;
 use super::{DomainPhase, DomainState, Hypervisor, Marked, cut_start, meaning};
 use crate::model::domain::METADATA_NAMESPACE;
 
@@ -165,9 +165,7 @@ impl Hypervisor {
             for domain in connection.domains()? {
                 match marked(&domain) {
                     Ok(Some((instance, marked))) if instance == mark => {
-                        if !is_cut_off(&domain)? {
-                            ours.push(marked);
-                        }
+                        ours.extend((!is_cut_off(&domain)?).then_some(marked));
                     }
                     // Gone since it was listed.
                     Err(error) if error.code != NO_DOMAIN => return Err(error),

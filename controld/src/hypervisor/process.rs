@@ -26,9 +26,9 @@ use uuid::Uuid;
 use vmspec::plan::FileId;
 
 use self::outlets::Outlets;
-pub use super::cut_start::STATUS_DIR;
-use super::cut_start::found;
 
+/// Where libvirt's QEMU driver keeps the status of running machines, `NAME.xml`, the pid of each, and that of its daemon.
+pub const STATUS_DIR: &str = "/run/libvirt/qemu";
 /// Bytes of a pid file that are read: more than a number has.
 const MAX_PID_FILE: u64 = 32;
 /// Bytes of a process's arguments that are looked at. libvirt names the machine's id among the first of a QEMU's, after some kilobytes
@@ -201,6 +201,14 @@ impl Processes {
 
     fn machines(&self) -> MutexGuard<'_, HashMap<Uuid, Known>> {
         self.machines.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// What is not there is nothing, and no failure.
+pub(super) fn found<T>(result: io::Result<T>) -> io::Result<Option<T>> {
+    match result {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
+        other => other.map(Some),
     }
 }
 

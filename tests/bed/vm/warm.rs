@@ -10,6 +10,7 @@ use proto::cri::{ContainerConfig, LinuxContainerConfig, LinuxContainerResources}
 use tests::agent_image::{debian_with_gate, tiny_with_agent, tiny_without_gate};
 use tests::case::{Bed, Case};
 use tests::command::sh;
+use tests::controld_metrics::{self, ADDRESS};
 use tests::cri;
 use tests::guest::ping;
 use tests::image_server::Fault;
@@ -35,7 +36,8 @@ pub(super) const CASES: &[Case] = &[
 ];
 
 fn begins(bed: &Bed) -> Result<()> {
-    let mut node = Node::configured(bed, "handlers.virtlet = { guest_agent = true, warm = true }\n")?;
+    let more = format!("handlers.virtlet = {{ guest_agent = true, warm = true }}\nmetrics.address = '{ADDRESS}'\n");
+    let mut node = Node::configured(bed, &more)?;
     let image = node.images.offer("agent.qcow2", &tiny_with_agent(bed)?, Fault::None);
     node.cri.pull(&image)?;
 
@@ -68,6 +70,8 @@ fn begins(bed: &Bed) -> Result<()> {
     killed(&mut node, &image)?;
     damaged(&node, &image, of_size)?;
     refused(&node, &image, of_size)?;
+    counted()?;
+    goes_with_its_image(&node, &image)?;
     without_gate(bed, &node)
 }
 
@@ -220,6 +224,23 @@ fn refused(node: &Node, image: &str, checkpoint: &Path) -> Result<()> {
     boots(&vm)?;
     ensure!(left().len() < before && !memory.exists(), "what QEMU refuses stays: {:?}", left());
     node.remove_vm(&vm, GRACE)
+}
+
+/// What was started since controld was.
+fn counted() -> Result<()> {
+    let page = controld_metrics::page()?;
+    for how in ["begun", "failed", "booted"] {
+        let line = format!("virtlet_warm_starts_total{{outcome=\"{how}\"}} 1\n");
+        ensure!(page.contains(&line), "no {line}in {page}");
+    }
+    Ok(())
+}
+
+/// Nobody begins with the checkpoints of an image that is not here any more.
+fn goes_with_its_image(node: &Node, image: &str) -> Result<()> {
+    ensure!(!left().is_empty(), "none is left");
+    node.cri.remove_image(image)?;
+    wait_for("an end of its checkpoints", GRACE, || Ok(left().is_empty().then_some(())))
 }
 
 /// A guest that does not wait though it was to boots anew with its seed, and later pods of its image boot.

@@ -9,13 +9,12 @@ use std::time::SystemTime;
 use rustix::fs::statvfs;
 
 use crate::config::Config;
+use crate::container::checkpoint::{image_in, manifest_in};
 
 /// How many are kept: each has the memory that a guest has used until the gate.
 const MOST: usize = 8;
 /// How names end of what is being removed.
 const GONE: &str = "gone";
-/// What is there of a whole one.
-const MANIFEST: &str = "checkpoint/manifest.json";
 
 fn all(config: &Config) -> PathBuf {
     config.state_dir.join("warm")
@@ -28,7 +27,7 @@ pub(super) fn of(config: &Config, key: &str) -> PathBuf {
 
 /// Whether there is a whole one, which is used then. Blocks.
 pub(super) fn is_whole(dir: &Path) -> bool {
-    let is_there = dir.join(MANIFEST).is_file();
+    let is_there = manifest_in(dir).is_file();
     if is_there && let Err(error) = fs::File::open(dir).and_then(|dir| dir.set_modified(SystemTime::now())) {
         tracing::warn!(%error, dir = %dir.display(), "use of a checkpoint for warm starts not noted");
     }
@@ -64,13 +63,34 @@ pub(super) fn ended(config: &Config, made: &Path) -> io::Result<()> {
         let dir = entry?.path();
         if dir.extension().is_some_and(|end| end == GONE) {
             fs::remove_dir_all(&dir)?;
-        } else if dir.join(MANIFEST).is_file() {
+        } else if manifest_in(&dir).is_file() {
             whole.push((fs::metadata(&dir)?.modified()?, dir));
         }
     }
     whole.sort();
     let many = whole.len().saturating_sub(MOST);
     whole.iter().take(many).try_for_each(|(_, dir)| remove(dir))
+}
+
+/// Removes those whose image `is_gone` says so of, and those that cannot be read; their names. Blocks.
+///
+/// # Errors
+/// When one cannot be removed.
+pub(super) fn forget_all(config: &Config, is_gone: impl Fn(&str) -> bool) -> io::Result<Vec<String>> {
+    let mut gone = Vec::new();
+    let entries = match fs::read_dir(all(config)) {
+        Err(none) if none.kind() == io::ErrorKind::NotFound => return Ok(gone),
+        entries => entries?,
+    };
+    for entry in entries {
+        let dir = entry?.path();
+        let is_whole = manifest_in(&dir).is_file() && dir.extension().is_none();
+        if is_whole && image_in(&dir).map_or(true, |image| is_gone(&image)) {
+            remove(&dir)?;
+            gone.extend(dir.file_name().and_then(|name| name.to_str()).map(str::to_owned));
+        }
+    }
+    Ok(gone)
 }
 
 /// Removes one; fine if there is none. Blocks. A pod that is being made of it boots, if not all of its files were copied.
@@ -104,7 +124,7 @@ mod tests {
         for (age, name) in names.iter().enumerate() {
             let dir = made(name);
             fs::create_dir(dir.join("checkpoint")).expect("made");
-            fs::write(dir.join(MANIFEST), "{}").expect("written");
+            fs::write(manifest_in(&dir), "{}").expect("written");
             let then = SystemTime::now() - Duration::from_secs(1000 - age as u64);
             fs::File::open(&dir).and_then(|dir| dir.set_modified(then)).expect("set");
         }
@@ -122,5 +142,38 @@ mod tests {
         config.images.limits.reserve = u64::MAX;
         let error = begin(&config, "full").expect_err("no room").to_string();
         assert!(error.contains("reserve_gib") && !of(&config, "full").exists(), "{error}");
+    }
+
+    #[test]
+    fn those_of_images_that_are_gone_go() {
+        let dir = tempfile::tempdir().expect("tempdir");
+        let mut config = Config { state_dir: dir.path().into(), ..Config::default() };
+        config.images.limits.reserve = 0;
+        assert!(forget_all(&config, |_| true).expect("none").is_empty());
+        let manifest = |image: &str| {
+            serde_json::json!({
+                "version": 1, "made_at": 7, "namespace": "ns", "pod": "web", "container": "vm", "image_id": image,
+                "emulator": { "qemu": "10.0.2", "libvirt": "11.3.0", "accelerator": "kvm" },
+                "machine": {
+                    "type": "q35", "firmware": "bios", "disk_bus": "virtio", "cpu": null,
+                    "vcpus": 1, "max_vcpus": 1, "memory": 1, "max_memory": 1, "devices": {},
+                },
+                "nics": [], "disks": [], "files": [],
+            })
+        };
+        let made = |key: &str, text: &str| {
+            let dir = begin(&config, key).expect("made").expect("there was none");
+            fs::create_dir(dir.join("checkpoint")).expect("made");
+            fs::write(manifest_in(&dir), text).expect("written");
+        };
+        made("here", &manifest("sha256:0").to_string());
+        made("gone", &manifest("sha256:1").to_string());
+        made("damaged", "{");
+        let half = begin(&config, "half").expect("made").expect("there was none");
+        let mut forgotten = forget_all(&config, |image| image != "sha256:0").expect("removed");
+        forgotten.sort();
+        assert_eq!(forgotten, ["damaged", "gone"]);
+        assert!(is_whole(&of(&config, "here")) && half.exists(), "one that is being made stays");
+        assert!(!of(&config, "gone").exists() && !of(&config, "damaged").exists());
     }
 }
