@@ -87,8 +87,11 @@ pub(super) async fn machine(
     Ok(begun)
 }
 
-/// Counts how a VM has begun, if its runtime handler has warm starts.
+/// Counts how a VM has begun, if its runtime handler has warm starts and it goes on from no other checkpoint.
 fn tally(uses: &Uses, container: &Container, how: WarmStart) {
+    if container.restore.is_some() && how == WarmStart::Booted {
+        return;
+    }
     let sandbox = uses.store.sandbox(&container.sandbox);
     if sandbox.is_some_and(|sandbox| uses.config.handler(&sandbox.config.runtime_handler).defaults.warm) {
         uses.checkpoints.tally().warm_start(how);

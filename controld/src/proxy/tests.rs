@@ -55,26 +55,31 @@ impl Node {
 
     /// [`Self::new`] with these deadlines: of lists and all else that the default is asked, and of our part of other answers.
     fn with(lists: Duration, ours: Duration) -> Self {
+        Self::on(&Handle::current(), (lists, ours))
+    }
+
+    /// [`Self::with`], whose own services work on another runtime.
+    fn on(runtime: &Handle, deadlines: (Duration, Duration)) -> Self {
         let dir = tempfile::tempdir().expect("a directory");
         let default = Fake::new(dir.path().join("runtime.sock"));
         let own = OwnSide::default();
         let (door, opener) = door::shut("1.2.3");
         opener.open(own.routes());
-        let front = Self::open_with(&dir, &default, &door, (lists, ours));
+        let front = Self::open_with(&dir, &default, (&door, runtime), deadlines);
         Self { front: front.front(), dir, default, own, opener, _proxy: front }
     }
 
     fn open(dir: &TempDir, default: &Fake, door: &Door) -> Proxy {
-        Self::open_with(dir, default, door, (PATIENT, PATIENT))
+        Self::open_with(dir, default, (door, &Handle::current()), (PATIENT, PATIENT))
     }
 
-    fn open_with(dir: &TempDir, default: &Fake, door: &Door, (lists, own): (Duration, Duration)) -> Proxy {
+    fn open_with(dir: &TempDir, default: &Fake, own: (&Door, &Handle), (lists, ours): (Duration, Duration)) -> Proxy {
         let endpoint = format!("unix://{}", default.socket.display());
         let mut config = Config { state_dir: dir.path().to_owned(), ..Config::default() };
         config.proxy.runtime_endpoint = Some(endpoint.try_into().expect("an endpoint"));
         config.proxy.list_deadline = lists;
         // Of no process, as the default of these tests is in ours.
-        Proxy::open_with(&config, (door, &Handle::current()), 0, own).expect("configured")
+        Proxy::open_with(&config, own, 0, ours).expect("configured")
     }
 
     /// With a default that runs.

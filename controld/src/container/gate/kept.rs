@@ -104,6 +104,11 @@ pub(super) fn forget(config: &Config, key: &str) -> io::Result<()> {
 /// Under another name first: half of one would be in the way of the next.
 fn remove(dir: &Path) -> io::Result<()> {
     let gone = dir.with_extension(GONE);
+    // Of a removal that was killed.
+    match fs::remove_dir_all(&gone) {
+        Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
+        _ => {}
+    }
     fs::rename(dir, &gone)?;
     fs::remove_dir_all(gone)
 }
@@ -169,11 +174,12 @@ mod tests {
         made("here", &manifest("sha256:0").to_string());
         made("gone", &manifest("sha256:1").to_string());
         made("damaged", "{");
+        fs::create_dir_all(dir.path().join("warm/gone.gone/checkpoint")).expect("of a removal that was killed");
         let half = begin(&config, "half").expect("made").expect("there was none");
         let mut forgotten = forget_all(&config, |image| image != "sha256:0").expect("removed");
         forgotten.sort();
         assert_eq!(forgotten, ["damaged", "gone"]);
         assert!(is_whole(&of(&config, "here")) && half.exists(), "one that is being made stays");
-        assert!(!of(&config, "gone").exists() && !of(&config, "damaged").exists());
+        assert!(["gone", "damaged", "gone.gone"].iter().all(|name| !of(&config, name).exists()));
     }
 }

@@ -1,4 +1,6 @@
-//! Calls that are under way when the default falls silent.
+//! Calls that are under way when the default falls silent, or ours blocks a thread.
+
+use std::sync::mpsc;
 
 use super::*;
 
@@ -58,4 +60,35 @@ async fn an_answer_that_has_begun_ends_with_the_silence() {
     // The list goes on as long as it may come late.
     node.default.stop(false);
     until(|| node.front.0.metrics.under_way() == 0).await;
+}
+
+/// As a database on a disk that hangs.
+#[tokio::test]
+async fn what_blocks_a_thread_of_ours_holds_up_no_call_of_the_default() {
+    let machines = tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build().expect("made");
+    let node = Node::on(machines.handle(), (PATIENT, PATIENT)).started().await;
+    node.default.says("ContainerStatus", &ContainerStatusResponse::default());
+    let (own, (blocks, blocked), (release, released)) = (node.own.clone(), mpsc::channel(), mpsc::channel::<()>());
+    let blocker = std::thread::spawn(move || {
+        let _has = own.has();
+        blocks.send(()).expect("told");
+        // Until it is dropped, or for as long as anything may take.
+        let _ = released.recv_timeout(LONG);
+    });
+    blocked.recv().expect("blocked");
+    let (mut ours, mut theirs) = (node.runtime(), node.runtime());
+    let looked = tokio::spawn(async move {
+        ours.pod_sandbox_status(PodSandboxStatusRequest { pod_sandbox_id: "vm1".into(), verbose: false }).await
+    });
+    // It has begun when another one has come and gone.
+    for _ in 0..2 {
+        let status = ContainerStatusRequest { container_id: "ab".into(), verbose: false };
+        theirs.container_status(status).await.expect("answered");
+    }
+    assert!(!looked.is_finished() && !blocker.is_finished());
+    drop(release);
+    looked.await.expect("no bug").expect("answered");
+    assert_eq!(node.own.has().asked, ["PodSandboxStatus vm1"]);
+    blocker.join().expect("ended");
+    machines.shutdown_background();
 }
