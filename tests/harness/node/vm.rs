@@ -13,6 +13,9 @@ use crate::http;
 use crate::libvirt::virsh;
 use crate::wait::{wait_for, wait_guest};
 
+/// Lines of a log that are shown of a machine that has ended.
+const LAST_WORDS: usize = 8;
+
 /// A pod with a machine in it.
 #[derive(Debug, Clone)]
 pub struct Vm {
@@ -90,10 +93,23 @@ impl Vm {
         Ok(Path::new("/run/libvirt/qemu").join(format!("{}.pid", self.domain()?)).exists())
     }
 
+    /// The end of what libvirt has logged of its machine: how QEMU has ended, and what it said.
+    fn last_words(&self) -> String {
+        let log = self.domain().and_then(|domain| {
+            let path = format!("/var/log/libvirt/qemu/{domain}.log");
+            fs::read_to_string(&path).with_context(|| format!("no log {path}"))
+        });
+        let log = log.unwrap_or_else(|none| format!("{none:#}"));
+        let lines: Vec<_> = log.lines().collect();
+        lines.iter().skip(lines.len().saturating_sub(LAST_WORDS)).map(|line| format!("{line}\n")).collect()
+    }
+
     /// What its machine is doing, on one line, where a case has waited for it in vain: a guest that hangs is told from one that
     /// computes, and from one that has no network.
     fn doing(&self) -> String {
-        let (Ok(domain), Ok(true)) = (self.domain(), self.has_qemu()) else { return "no machine".to_owned() };
+        let (Ok(domain), Ok(true)) = (self.domain(), self.has_qemu()) else {
+            return format!("no machine; what libvirt has logged of it last, and QEMU:\n{}", self.last_words());
+        };
         let said = |line: String| virsh(&line).unwrap_or_else(|failed| format!("{failed:#}"));
         let state = said(format!("domstate --reason {domain}"));
         let registers = said(format!("qemu-monitor-command --hmp {domain} info registers -a"));
