@@ -18,6 +18,7 @@
 mod ask;
 mod backend;
 mod calls;
+mod client_deadline;
 mod containers;
 mod descriptors;
 mod events;

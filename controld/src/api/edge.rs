@@ -22,6 +22,7 @@ use self::body::Watched;
 pub use self::calls::Calls;
 pub(crate) use self::calls::name as name_of;
 pub(crate) use self::passed_on::PassedOn;
+pub(crate) use self::timeout::of as timeout_of;
 use crate::trace;
 
 /// Puts an [`Edge`] around services.

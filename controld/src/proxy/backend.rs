@@ -32,6 +32,7 @@ use tower::Service;
 use self::reach::{Away, Reach};
 use self::until_silent::UntilSilent;
 use self::watched::Watched;
+use super::client_deadline::ClientDeadline;
 use super::metrics::Metrics;
 use super::{calls, frames};
 
@@ -178,12 +179,13 @@ impl Backend {
     fn pass(&self, request: Request<Body>) -> BoxFuture<'static, Result<Response<Body>, Status>> {
         let backend = self.clone();
         let sender = backend.begin();
+        let deadline = ClientDeadline::of(request.headers());
         Box::pin(async move {
             let sender = sender?;
             let silence = (!calls::outlasts_silence(request.uri().path())).then(|| backend.silence());
             let sent = async {
                 send(sender, request).await.map_err(|failure| match failure {
-                    Failure::Broken(error) => backend.broken(&Chain(&error)),
+                    Failure::Broken(error) => deadline.told(backend.broken(&Chain(&error))),
                     Failure::Rubbish(status) => status,
                 })
             };

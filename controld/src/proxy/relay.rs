@@ -1,7 +1,8 @@
 //! Passes calls on to the default as they come, and its answers as they come: headers, frames of any kind and number, trailers.
 //!
 //! Dropping the answer, as hyper does when the client resets its stream, resets the default's. An answer that breaks off becomes one that
-//! ends with Unavailable, since a client should not have to tell a broken runtime from a broken controld.
+//! ends with Unavailable, since a client should not have to tell a broken runtime from a broken controld; or with DeadlineExceeded, after
+//! the client's own deadline.
 
 use std::pin::Pin;
 use std::task::{Context, Poll, ready};
@@ -16,18 +17,20 @@ use tower::Service as _;
 
 use super::backend::Backend;
 use super::backend::measured::code;
+use super::client_deadline::ClientDeadline;
 use super::frames;
 use crate::api::edge::PassedOn;
 
 /// Forwards a call whose body has not been read, or is a body again.
 pub(super) async fn forward(backend: &Backend, parts: Parts, body: Body) -> Response<Body> {
     PassedOn::note(&parts.extensions);
+    let deadline = ClientDeadline::of(&parts.headers);
     let answered = async { backend.clone().call(request(parts, body)?).await };
     match answered.await {
         Err(status) => status.into_http(),
         // All that there is stands in the headers.
         Ok(response) if code(response.headers()).is_some() => response,
-        Ok(response) => response.map(|inner| Body::new(Relayed { inner, has_ended: false })),
+        Ok(response) => response.map(|inner| Body::new(Relayed { inner, deadline, has_ended: false })),
     }
 }
 
@@ -45,6 +48,7 @@ fn request(parts: Parts, body: Body) -> Result<Request<Body>, Status> {
 /// The body of an answer.
 struct Relayed {
     inner: Body,
+    deadline: ClientDeadline,
     /// Its status has been passed on.
     has_ended: bool,
 }
@@ -52,7 +56,8 @@ struct Relayed {
 impl Relayed {
     fn broken(&mut self, why: &str) -> Frame<Bytes> {
         self.has_ended = true;
-        frames::trailers(&Status::unavailable(format!("the container runtime's answer broke off: {why}")))
+        let broken = Status::unavailable(format!("the container runtime's answer broke off: {why}"));
+        frames::trailers(&self.deadline.told(broken))
     }
 }
 

@@ -8,7 +8,7 @@ use tonic::codegen::http::HeaderMap;
 const AHEAD: Duration = Duration::from_millis(20);
 
 /// How long the client waits, less the way back; `None` if it does not say, or nonsense.
-pub(super) fn of(headers: &HeaderMap) -> Option<Duration> {
+pub(crate) fn of(headers: &HeaderMap) -> Option<Duration> {
     let text = headers.get("grpc-timeout")?.to_str().ok()?;
     let (digits, unit) = text.split_at_checked(text.len().checked_sub(1)?)?;
     if digits.len() > 8 || !digits.bytes().all(|byte| byte.is_ascii_digit()) {

@@ -1,7 +1,7 @@
 //! A container runtime of a test: a socket that answers each call as the test says, and keeps what it was asked.
 
 use std::collections::BTreeMap;
-use std::convert::Infallible;
+use std::io;
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
@@ -38,6 +38,8 @@ pub(super) enum Reply {
     Web,
     /// Bytes that are no message, and no status.
     Torn,
+    /// No answer: its stream is reset.
+    Reset,
     /// What comes, as it comes.
     Echo,
     /// Messages of this length without an end; how many bytes there were room for.
@@ -128,7 +130,7 @@ impl Fake {
                 let fake = fake.clone();
                 let service = service_fn(move |request: Request<hyper::body::Incoming>| {
                     let fake = fake.clone();
-                    async move { Ok::<_, Infallible>(fake.answer(request).await) }
+                    async move { fake.answer(request).await.ok_or_else(|| io::Error::other("reset")) }
                 });
                 let served = http2::Builder::new(TokioExecutor::new()).serve_connection(TokioIo::new(stream), service);
                 connections.spawn(async move {
@@ -146,21 +148,22 @@ impl Fake {
         }
     }
 
-    async fn answer(&self, request: Request<hyper::body::Incoming>) -> Response<Body> {
+    /// `None` resets the stream.
+    async fn answer(&self, request: Request<hyper::body::Incoming>) -> Option<Response<Body>> {
         let _answering = Answering::new(&self.answering);
         let (parts, body) = request.into_parts();
         let path = parts.uri.path().to_owned();
         let call = path.rsplit('/').next().unwrap_or_default().to_owned();
         let reply = self.replies.lock().expect("a lock").get(&call).cloned();
         if matches!(reply, Some(Reply::Echo)) {
-            return grpc(Body::new(body));
+            return Some(grpc(Body::new(body)));
         }
         let body = body.collect().await.map(|body| body.to_bytes()).unwrap_or_default();
         self.asked.lock().expect("a lock").push((path, parts.headers, body));
         let mut stopped = self.stopped.subscribe();
         let _ = stopped.wait_for(|stopped| !stopped).await;
         let reply = self.replies.lock().expect("a lock").get(&call).cloned();
-        match reply {
+        Some(match reply {
             None => Status::unimplemented(format!("unknown method {call}")).into_http(),
             Some(Reply::Message(message)) => frames::answer(vec![message]),
             Some(Reply::Failed(status)) => status.into_http(),
@@ -192,7 +195,8 @@ impl Fake {
                 })))
             }
             Some(Reply::Echo) => Status::internal("answered above").into_http(),
-        }
+            Some(Reply::Reset) => return None,
+        })
     }
 }
 

@@ -41,6 +41,33 @@ async fn what_nobody_knows_passes_at_every_level() {
     assert_eq!(answered, [listed, ours].concat());
 }
 
+/// A default resets the stream of a call whose deadline has passed, as if it went away: each of them says that in its own way.
+#[tokio::test]
+async fn what_breaks_off_after_its_clients_deadline_is_late_and_before_it_broken() {
+    let node = Node::up().await;
+    for (reply, call) in [
+        (Reply::Reset, "PullImage"),
+        (Reply::Torn, "PullImage"),
+        (Reply::Reset, "ContainerStatus"),
+        (Reply::Torn, "HibernatePod"),
+    ] {
+        node.default.replies(call, reply.clone());
+        let path = match call {
+            "PullImage" => "/runtime.v1.ImageService/PullImage",
+            "ContainerStatus" => "/runtime.v1.RuntimeService/ContainerStatus",
+            _ => "/runtime.v1.RuntimeService/HibernatePod",
+        };
+        for (timeout, code) in [("1u", Code::DeadlineExceeded), ("60S", Code::Unavailable)] {
+            let mut question = Question::new(path, Bytes::new());
+            question.metadata.insert("grpc-timeout", timeout.parse().expect("a value"));
+            let failed = ask::one(node.front.clone(), question).await.expect_err("no answer");
+            assert_eq!(failed.code(), code, "{reply:?} to {call} within {timeout}: {failed}");
+        }
+        let failed = ask::one(node.front.clone(), Question::new(path, Bytes::new())).await.expect_err("no answer");
+        assert_eq!(failed.code(), Code::Unavailable, "{reply:?} to {call}: {failed}");
+    }
+}
+
 /// kubelet takes 16 MiB.
 #[tokio::test]
 async fn a_list_of_15_mib_is_whole() {

@@ -1,0 +1,32 @@
+//! The deadline that a call's client has put on it, `grpc-timeout`.
+//!
+//! A default that gives a call up for it resets the call's stream, and so does one that goes away. By the clock they are told apart: the
+//! client of a default alone does the same (grpc-go: a reset after its own deadline is DeadlineExceeded).
+
+use std::time::Instant;
+
+use tonic::Status;
+use tonic::codegen::http::HeaderMap;
+
+use crate::api::edge::timeout_of;
+
+/// That of one call, if it has one.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct ClientDeadline(Option<Instant>);
+
+impl ClientDeadline {
+    /// Of a call that has just come, with these headers.
+    pub(super) fn of(headers: &HeaderMap) -> Self {
+        Self(timeout_of(headers).and_then(|timeout| Instant::now().checked_add(timeout)))
+    }
+
+    /// What the client of a call is told that breaks off now: `broken`, or that its deadline has passed.
+    pub(super) fn told(self, broken: Status) -> Status {
+        match self.0 {
+            Some(deadline) if deadline <= Instant::now() => {
+                Status::deadline_exceeded(format!("the call's own deadline has passed: {}", broken.message()))
+            }
+            _ => broken,
+        }
+    }
+}
