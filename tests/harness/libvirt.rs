@@ -1,5 +1,7 @@
 //! libvirtd and virtlogd of the cell: the distribution's, on the standard paths, which are private here.
 
+mod doing;
+
 use std::fs;
 use std::io;
 use std::os::unix::fs::MetadataExt as _;
@@ -11,9 +13,11 @@ use anyhow::{Context as _, Result, bail, ensure};
 use sha2::{Digest as _, Sha256};
 
 use crate::case::Bed;
-use crate::command::{command, run};
+use crate::command::{TOOL_DEADLINE, command, finish, run};
 use crate::daemon::Daemon;
 use crate::wait::wait_for;
+
+pub use self::doing::{doing, has_qemu};
 
 const LIBVIRTD_SOCKET: &str = "/run/libvirt/libvirt-sock";
 const VIRTLOGD_SOCKET: &str = "/run/libvirt/virtlogd-sock";
@@ -171,8 +175,23 @@ pub fn only_qemu() -> Result<i32> {
 /// When libvirt does not tell.
 pub fn qemus() -> Result<Vec<i32>> {
     // The file of one that has ended since it was listed is gone.
-    let pid = |domain| fs::read_to_string(Path::new("/run/libvirt/qemu").join(format!("{domain}.pid"))).ok();
+    let pid = |domain: String| fs::read_to_string(pid_file(&domain)).ok();
     running_domains()?.into_iter().filter_map(pid).map(|pid| Ok(pid.trim().parse::<i32>()?)).collect()
+}
+
+/// The process ids of all virtiofsds, two of each machine with volumes. The first one confines the other, which ends with it.
+///
+/// # Errors
+/// When they cannot be listed.
+pub fn virtiofsds() -> Result<Vec<i32>> {
+    // It fails if there is none.
+    let found = finish(&mut command("pgrep", ["-x", "virtiofsd"]), TOOL_DEADLINE)?;
+    found.stdout.lines().map(|pid| Ok(pid.parse()?)).collect()
+}
+
+/// Where libvirt keeps the process id of a domain's QEMU.
+fn pid_file(domain: &str) -> PathBuf {
+    Path::new("/run/libvirt/qemu").join(format!("{domain}.pid"))
 }
 
 /// Lets a libvirtd that has begun run where it may, and what it starts from now on. One that nobody waits for stays where it was; its

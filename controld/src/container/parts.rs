@@ -18,7 +18,8 @@ use crate::model::Container;
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Part {
     Seed,
-    /// What the guest sees of the pod's volumes. What virtiofsd has mounted goes with virtiofsd, which libvirt ends with QEMU.
+    /// What the guest sees of the pod's volumes. What virtiofsd has mounted goes with virtiofsd, which libvirt ends with QEMU, or the look at
+    /// a start that was cut off.
     Share,
     /// The serial port's socket, its log, and how far that is copied.
     Console,

@@ -5,60 +5,77 @@
 //! started, and waits for ever for that start to end: no call of its API can end it, since reconnecting passes over machines without a
 //! pid (seen with libvirt 11.3, `qemuProcessReconnectHelper`).
 //!
-//! So such a machine is none: nothing of it runs, and nothing ever will. Its file moves aside, by which the libvirtd after this one knows
-//! it as off; and as long as this one runs, the file aside is how we know it, after a restart of ours as well.
+//! So such a machine is none: it has no QEMU, and never will. What was started for it before QEMU is ended ([`helpers`]), and its status
+//! file gives place to a note of which libvirtd waits. By that we know it as long as this one runs, after a restart of ours as well; the
+//! libvirtd after it knows the machine as off.
 
-use std::fs::{self, File, Metadata};
+mod helpers;
+
+use std::fs::{self, File};
 use std::io;
-use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime};
 
-use common::bounded;
+use common::{bounded, small_file};
 use procfs::process::Process;
 use procfs::{Current as _, Uptime};
 use quick_xml::Reader;
 use quick_xml::events::Event;
+use serde::{Deserialize, Serialize};
+use uuid::Uuid;
 
-use super::process::{found, pid_in};
+use super::process::{found, pid_in, ticks};
 
 /// The element in question is at the beginning.
 const BEGINNING: u64 = 4096;
 /// The kernel counts in hundredths of a second, and no libvirtd starts a machine as soon as this after its own beginning.
 const COUNTED_WITHIN: Duration = Duration::from_millis(50);
+/// Of a [`Note`].
+const VERSION: u32 = 1;
 
-/// Whether libvirt waits for the start of a machine that is cut off; its status file is moved aside then. `name` is that of a machine
+/// In place of a status file: which libvirtd waits.
+#[derive(Debug, PartialEq, Eq, Serialize, Deserialize)]
+struct Note {
+    version: u32,
+    pid: i32,
+    /// In the kernel's ticks after the boot.
+    started: u64,
+}
+
+/// Whether libvirt waits for the start of a machine that is cut off; what there is of that goes then. `name` and `id` are those of a machine
 /// that is being started by libvirt's word.
 ///
 /// # Errors
-/// When a file cannot be read or moved.
-pub(super) fn is_cut(dir: &Path, name: &str) -> io::Result<bool> {
+/// When a file cannot be read, written or removed, or a process not ended.
+pub(super) fn is_cut(dir: &Path, name: &str, id: Uuid) -> io::Result<bool> {
     let Some(daemon) = Daemon::running(dir)? else { return Ok(false) };
-    let (status, aside) = (dir.join(format!("{name}.xml")), aside(dir, name));
-    if let Some(file) = found(fs::metadata(&aside))?
-        && daemon.began_before(moved(&file))
-    {
-        // libvirtd may have written of it again.
-        found(fs::remove_file(&status))?;
-        return Ok(true);
-    }
-    let Some(file) = found(File::open(&status))? else { return Ok(false) };
+    let (status, note) = (dir.join(format!("{name}.xml")), note_of(dir, name));
+    let is_noted =
+        small_file::read(&note, VERSION).map_err(io::Error::other)?.is_some_and(|of: Note| of == daemon.note);
+    let Some(file) = found(File::open(&status))? else { return Ok(is_noted) };
     let written = file.metadata()?.modified()?;
     let beginning = bounded::first(file, BEGINNING)?;
-    let cut = daemon.began_after(written) && has_no_process(&String::from_utf8_lossy(&beginning));
-    if cut && found(fs::rename(&status, &aside))?.is_some() {
+    let is_cut = has_no_process(&String::from_utf8_lossy(&beginning)) && (is_noted || daemon.began_after(written));
+    if !is_cut {
+        return Ok(false);
+    }
+    helpers::end(id)?;
+    if !is_noted {
+        small_file::write_unflushed(&note, &daemon.note).map_err(io::Error::other)?;
         tracing::warn!(
             machine = name,
             "libvirtd died while it started the machine, and the one that runs now waits for ever for that start; the machine is taken \
              for gone, and libvirt lists it until libvirtd is restarted"
         );
     }
-    Ok(cut)
+    // It may be one that libvirtd has written since.
+    found(fs::remove_file(&status))?;
+    Ok(true)
 }
 
 /// Whether a machine's start was cut off, by this libvirtd's death or an earlier one's.
 pub(super) fn was_cut(dir: &Path, name: &str) -> bool {
-    aside(dir, name).exists()
+    note_of(dir, name).exists()
 }
 
 /// Forgets that a machine's start was cut off, which libvirt does not know any more.
@@ -66,26 +83,21 @@ pub(super) fn was_cut(dir: &Path, name: &str) -> bool {
 /// # Errors
 /// When the file cannot be removed.
 pub(super) fn forget(dir: &Path, name: &str) -> io::Result<()> {
-    found(fs::remove_file(aside(dir, name))).map(drop)
+    found(fs::remove_file(note_of(dir, name))).map(drop)
 }
 
-/// The status file that has moved aside. libvirt reads those that end in `.xml`.
-fn aside(dir: &Path, name: &str) -> PathBuf {
+/// libvirt reads files that end in `.xml`.
+fn note_of(dir: &Path, name: &str) -> PathBuf {
     dir.join(format!("{name}.cut-off"))
 }
 
-/// When a file was moved, as far as nothing was done to it since.
-fn moved(file: &Metadata) -> SystemTime {
-    let (seconds, nanos) = (u64::try_from(file.ctime()).unwrap_or(0), u32::try_from(file.ctime_nsec()).unwrap_or(0));
-    SystemTime::UNIX_EPOCH + Duration::new(seconds, nanos)
-}
-
-/// When the libvirtd began that runs.
+/// The libvirtd that runs.
 ///
-/// Clocks are set, forwards and back, above all while a node boots. So it is told in two ways, one as of then and one as of now, and what
-/// they do not agree on is not known.
+/// Clocks are set, forwards and back, above all while a node boots. So when it began is told in two ways, one as of then and one as of now,
+/// and what they do not agree on is not known.
 #[derive(Debug)]
 struct Daemon {
+    note: Note,
     /// By the clock of then.
     noted: SystemTime,
     /// By the clock of now, from what the kernel has counted since.
@@ -100,19 +112,14 @@ impl Daemon {
         let pid = pid_in(&path)?;
         let Ok(stat) = Process::new(pid).and_then(|process| process.stat()) else { return Ok(None) };
         let uptime = Uptime::current().map_err(io::Error::other)?.uptime_duration();
-        #[expect(clippy::cast_precision_loss, reason = "ticks since the boot")]
-        let started = Duration::from_secs_f64(stat.starttime as f64 / procfs::ticks_per_second() as f64);
-        let runs_for = uptime.saturating_sub(started);
+        let runs_for = uptime.saturating_sub(ticks(stat.starttime));
         let counted = SystemTime::now().checked_sub(runs_for).unwrap_or(SystemTime::UNIX_EPOCH);
-        Ok(Some(Self { noted: file.modified()?, counted }))
+        let note = Note { version: VERSION, pid, started: stat.starttime };
+        Ok(Some(Self { note, noted: file.modified()?, counted }))
     }
 
     fn began_after(&self, time: SystemTime) -> bool {
         time < self.noted && time < self.counted + COUNTED_WITHIN
-    }
-
-    fn began_before(&self, time: SystemTime) -> bool {
-        self.noted <= time && self.counted <= time + COUNTED_WITHIN
     }
 }
 
@@ -140,6 +147,7 @@ mod tests {
     const CUT: &str = "<!--\nWARNING: THIS IS AN AUTO-GENERATED FILE.\n-->\n\n\
         <domstatus state='paused' reason='starting up' pid='0'>\n  <taint flag='custom-argv'/>\n";
     const HOUR: Duration = Duration::from_secs(3600);
+    const ID: Uuid = Uuid::from_u128(7);
 
     fn at(time: SystemTime, path: &Path) {
         File::options().write(true).open(path).and_then(|file| file.set_modified(time)).expect("time");
@@ -167,21 +175,47 @@ mod tests {
     fn a_start_of_the_libvirtd_before_that_has_no_process_is_cut_until_libvirtd_is_restarted() {
         let [before, now] = times();
         let dir = dir(CUT, now, before);
-        let [status, aside] = ["vm.xml", "vm.cut-off"].map(|name| dir.path().join(name));
-        assert!(is_cut(dir.path(), "vm").expect("looked"));
-        assert!(!status.exists() && aside.exists());
-        assert!(is_cut(dir.path(), "vm").expect("looked"), "libvirtd waits on");
+        let [status, note] = ["vm.xml", "vm.cut-off"].map(|name| dir.path().join(name));
+        let is_cut = || is_cut(dir.path(), "vm", ID).expect("looked");
+        assert!(is_cut());
+        assert!(!status.exists() && note.exists());
+        assert!(is_cut(), "libvirtd waits on");
         fs::write(&status, CUT).expect("write");
-        assert!(is_cut(dir.path(), "vm").expect("looked"), "whatever it writes");
+        assert!(is_cut(), "it has written of it again");
         assert!(!status.exists());
+        // A clock that is set changes nothing of what was noted.
+        for time in [before - HOUR, now + HOUR] {
+            at(time, &dir.path().join("driver.pid"));
+            at(time, &note);
+            assert!(is_cut(), "libvirtd waits on");
+        }
+        fs::write(&status, CUT.replace("pid='0'", "pid='12'")).expect("write");
+        assert!(!is_cut(), "it has a process after all");
+        assert!(status.exists());
+        fs::remove_file(&status).expect("removed");
 
-        // The next libvirtd: what is aside was moved before it began.
-        at(now + HOUR, &dir.path().join("driver.pid"));
-        assert!(!is_cut(dir.path(), "vm").expect("looked"), "a new start");
+        // Another libvirtd, whose number may be that of the one before.
+        let of = |pid, started| {
+            small_file::write_unflushed(&note, &Note { version: VERSION, pid, started }).expect("written");
+        };
+        let Note { pid, started, .. } = Daemon::running(dir.path()).expect("looked").expect("it runs").note;
+        for (pid, started) in [(pid, started - 1), (pid + 1, started)] {
+            of(pid, started);
+            assert!(!is_cut(), "nothing is known of a start");
+        }
         assert!(was_cut(dir.path(), "vm"));
         forget(dir.path(), "vm").expect("forgotten");
         forget(dir.path(), "vm").expect("again");
         assert!(!was_cut(dir.path(), "vm"));
+    }
+
+    #[test]
+    fn a_note_that_cannot_be_read_is_no_word_on_a_start() {
+        let [before, now] = times();
+        let dir = dir(CUT, now, before);
+        fs::write(dir.path().join("vm.cut-off"), "<domstatus").expect("write");
+        assert!(is_cut(dir.path(), "vm", ID).is_err());
+        assert!(dir.path().join("vm.xml").exists());
     }
 
     #[test]
@@ -193,7 +227,7 @@ mod tests {
             [(CUT, now + HOUR), (&with_process, before), (&ended, before), ("", before), ("<domstatus", before)]
         {
             let dir = dir(status, now, written);
-            assert!(!is_cut(dir.path(), "vm").expect("looked"), "{status}");
+            assert!(!is_cut(dir.path(), "vm", ID).expect("looked"), "{status}");
             assert!(dir.path().join("vm.xml").exists());
         }
     }
@@ -205,7 +239,7 @@ mod tests {
             [(now + HOUR, now + HOUR / 2, "back, after it began"), (before - HOUR, before, "forward, after the start")]
         {
             let dir = dir(CUT, noted, written);
-            assert!(!is_cut(dir.path(), "vm").expect("looked"), "{how}");
+            assert!(!is_cut(dir.path(), "vm", ID).expect("looked"), "{how}");
             assert!(dir.path().join("vm.xml").exists());
         }
     }
@@ -217,9 +251,9 @@ mod tests {
         let pid = dir.path().join("driver.pid");
         // More than a pid can be.
         fs::write(&pid, i32::MAX.to_string()).expect("write");
-        assert!(!is_cut(dir.path(), "vm").expect("looked"));
+        assert!(!is_cut(dir.path(), "vm", ID).expect("looked"));
         fs::remove_file(pid).expect("removed");
-        assert!(!is_cut(dir.path(), "vm").expect("looked"));
+        assert!(!is_cut(dir.path(), "vm", ID).expect("looked"));
         assert!(dir.path().join("vm.xml").exists());
     }
 }

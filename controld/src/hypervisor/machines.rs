@@ -26,7 +26,7 @@ impl Hypervisor {
         let define = move |connection: &Connection| {
             let domain = connection.define(&xml)?;
             let name = domain.name()?;
-            if is_cut_off(&domain)? {
+            if waits_for_cut(&domain)? {
                 let message = format!(
                     "libvirt waits for ever for an earlier start of `{name}`, which its own death has cut off; make another container, \
                      or restart libvirtd (machines run on)"
@@ -149,9 +149,12 @@ impl Hypervisor {
     /// # Errors
     /// When libvirt does not answer.
     pub async fn state(&self, id: Uuid) -> Result<Option<DomainState>> {
-        let state = move |connection: &Connection| look_up(connection, id)?.map(|domain| domain.state()).transpose();
-        let state = self.call("tell the machine's state", QUICK_DEADLINE, state).await?;
-        Ok(state.map(meaning::state_of))
+        let state = move |connection: &Connection| {
+            let Some(domain) = connection.look_up(id)? else { return Ok(None) };
+            let state = meaning::state_of(domain.state()?);
+            Ok((!is_cut_off(&domain, state)?).then_some(state))
+        };
+        self.call("tell the machine's state", QUICK_DEADLINE, state).await
     }
 
     /// Machines that this instance of controld made, by their metadata. Others are none of our business.
@@ -164,8 +167,8 @@ impl Hypervisor {
             let mut ours = Vec::new();
             for domain in connection.domains()? {
                 match marked(&domain) {
-                    Ok(Some((instance, marked))) if instance == mark => {
-                        ours.extend((!is_cut_off(&domain)?).then_some(marked));
+                    Ok(Some((instance, state, marked))) if instance == mark => {
+                        ours.extend((!is_cut_off(&domain, state)?).then_some(marked));
                     }
                     // Gone since it was listed.
                     Err(error) if error.code != NO_DOMAIN => return Err(error),
@@ -202,16 +205,25 @@ fn destroyed(domain: &Domain) -> Result<(), LibvirtError> {
 /// A machine, if there is one.
 pub(super) fn look_up(connection: &Connection, id: Uuid) -> Result<Option<Domain>, LibvirtError> {
     let Some(domain) = connection.look_up(id)? else { return Ok(None) };
-    Ok((!is_cut_off(&domain)?).then_some(domain))
+    Ok((!waits_for_cut(&domain)?).then_some(domain))
+}
+
+/// [`is_cut_off`], where nobody needs the machine's state besides.
+fn waits_for_cut(domain: &Domain) -> Result<bool, LibvirtError> {
+    match domain.state() {
+        Ok(raw) => is_cut_off(domain, meaning::state_of(raw)),
+        // Of one that has gone meanwhile the call that is made of it tells.
+        Err(_) => Ok(false),
+    }
 }
 
 /// Whether libvirt waits for a start that its own death has cut off: then it lists what is no machine any more.
-fn is_cut_off(domain: &Domain) -> Result<bool, LibvirtError> {
-    if !domain.state().is_ok_and(|raw| meaning::state_of(raw).coming_up) {
+fn is_cut_off(domain: &Domain, state: DomainState) -> Result<bool, LibvirtError> {
+    if !state.coming_up {
         return Ok(false);
     }
     let name = domain.name()?;
-    Ok(cut_start::is_cut(Path::new(STATUS_DIR), &name).unwrap_or_else(|error| {
+    Ok(cut_start::is_cut(Path::new(STATUS_DIR), &name, domain.id()?).unwrap_or_else(|error| {
         tracing::warn!(machine = name, %error, "status that libvirt keeps of a machine not looked at");
         false
     }))
@@ -224,16 +236,17 @@ fn forget_cut(name: &str) {
     }
 }
 
-/// The instance that a machine's mark names, if it has one, and the rest of it.
-fn marked(domain: &Domain) -> Result<Option<(String, Marked)>, LibvirtError> {
+/// The instance that a machine's mark names, if it has one, where the machine stands, and the rest of the mark.
+fn marked(domain: &Domain) -> Result<Option<(String, DomainState, Marked)>, LibvirtError> {
     let Some(mark) = domain.metadata(METADATA_NAMESPACE)?.and_then(|element| meaning::mark_of(&element)) else {
         return Ok(None);
     };
     let meaning::Mark { instance, sandbox, pod_uid } = mark;
-    let (name, runs) = (domain.name()?, meaning::state_of(domain.state()?).phase == DomainPhase::On);
+    let (name, state) = (domain.name()?, meaning::state_of(domain.state()?));
+    let runs = state.phase == DomainPhase::On;
     let was_cut_off = !runs && cut_start::was_cut(Path::new(STATUS_DIR), &name);
     let marked = Marked { id: domain.id()?, name, sandbox, pod_uid, runs, was_cut_off, disks: Vec::new() };
-    Ok(Some((instance, marked)))
+    Ok(Some((instance, state, marked)))
 }
 
 pub(super) fn existing(connection: &Connection, id: Uuid) -> Result<Domain, LibvirtError> {

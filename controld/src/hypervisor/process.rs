@@ -302,7 +302,7 @@ fn bytes(kib: Option<u64>) -> u64 {
     kib.unwrap_or_default().saturating_mul(1024)
 }
 
-fn ticks(ticks: u64) -> Duration {
+pub(super) fn ticks(ticks: u64) -> Duration {
     Duration::from_secs_f64(ticks as f64 / procfs::ticks_per_second() as f64)
 }
 

@@ -27,8 +27,12 @@ impl Orphans {
             }
             if machine.was_cut_off && !self.in_doubt() {
                 // It was cleared away while libvirt could not forget it.
-                self.uses.hypervisor.clear(machine.id).await?;
-                continue;
+                match self.uses.hypervisor.clear(machine.id).await {
+                    Ok(()) => continue,
+                    Err(error) => {
+                        tracing::warn!(error = %Chain(&error), machine = machine.name, "machine whose start was cut off not forgotten");
+                    }
+                }
             }
             // Its record goes last: one that went since the list was made has no machine any more.
             if let Some(disks) = self.uses.hypervisor.disks(machine.id).await? {

@@ -13,11 +13,10 @@ use proto::cri::{
 use serde_json::{Value, json};
 use tests::agent_image::tiny_with_agent;
 use tests::case::{Bed, Case};
-use tests::command::{TOOL_DEADLINE, command, finish};
 use tests::cri::spec;
 use tests::image_server::Fault;
 use tests::kubelet::{Kubelet, manifest};
-use tests::libvirt::running_domains;
+use tests::libvirt::{running_domains, virtiofsds};
 use tests::node::{BOOT_DEADLINE, Node};
 use tests::wait::{wait_for, wait_until};
 
@@ -126,10 +125,8 @@ fn unshared(bed: &Bed) -> Result<()> {
     kubelet.apply("vm", &pod)?;
     told(&node, "cat /files/word; echo of the first guest >/scratch/word", "of the node\n")?;
 
-    let pids = finish(&mut command("pgrep", ["-x", "virtiofsd"]), TOOL_DEADLINE)?.stdout;
-    // The first confines the one that serves, which ends with it.
-    let first = pids.lines().next().context("no virtiofsd runs")?;
-    kill(Pid::from_raw(first.parse()?), Signal::SIGKILL)?;
+    let first = *virtiofsds()?.first().context("no virtiofsd runs")?;
+    kill(Pid::from_raw(first), Signal::SIGKILL)?;
     let restarts =
         |pod: &Value| pod.pointer("/status/containerStatuses/0/restartCount").and_then(Value::as_u64) == Some(1);
     let pod = kubelet.wait_pod("restarted container", POD_DEADLINE, |pod| restarts(pod) && is_running(pod))?;

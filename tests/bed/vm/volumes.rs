@@ -12,10 +12,11 @@ use nix::unistd::Pid;
 use proto::cri::{ContainerConfig, ContainerState, Mount, MountPropagation};
 use tests::agent_image::tiny_with_agent;
 use tests::case::{Bed, Case};
-use tests::command::{TOOL_DEADLINE, command, finish, sh};
+use tests::command::sh;
 use tests::cri;
 use tests::image_server::Fault;
 use tests::kubelet_volumes::PodVolumes;
+use tests::libvirt::virtiofsds;
 use tests::node::{BOOT_DEADLINE, Node, Vm};
 use tests::wait::{wait_for, wait_until};
 use tests::world::World;
@@ -135,12 +136,6 @@ fn is_refused(bed: &Bed, vm: &Vm, line: &str, why: &str) -> Result<()> {
 
 fn boots(bed: &Bed, node: &Node, mounts: Vec<Mount>) -> Result<Vm> {
     answers(bed, node.start_pod(node.pod(POD)?, &container(bed, node, mounts)?)?)
-}
-
-fn virtiofsds() -> Result<Vec<i32>> {
-    // It fails if there is none.
-    let found = finish(&mut command("pgrep", ["-x", "virtiofsd"]), TOOL_DEADLINE)?;
-    found.stdout.lines().map(|pid| Ok(pid.parse()?)).collect()
 }
 
 fn seen(bed: &Bed) -> Result<()> {

@@ -2,7 +2,7 @@
 
 use std::fs;
 use std::net::IpAddr;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::time::Duration;
 
 use anyhow::{Context as _, Result, ensure};
@@ -10,11 +10,8 @@ use proto::cri::PodSandboxConfig;
 
 use super::BOOT_DEADLINE;
 use crate::http;
-use crate::libvirt::virsh;
+use crate::libvirt;
 use crate::wait::{wait_for, wait_guest};
-
-/// Lines of a log that are shown of a machine that has ended.
-const LAST_WORDS: usize = 8;
 
 /// A pod with a machine in it.
 #[derive(Debug, Clone)]
@@ -44,7 +41,10 @@ impl Vm {
             Ok(page) => Ok(Some(page)),
             Err(not_yet) => {
                 last = format!("{not_yet:#}");
-                ensure!(self.has_qemu()?, "the machine has ended before it answered: see what its container says");
+                ensure!(
+                    libvirt::has_qemu(&self.domain()?),
+                    "the machine has ended before it answered: see what its container says"
+                );
                 Ok(None)
             }
         });
@@ -88,32 +88,8 @@ impl Vm {
         Ok(format!("virtlet-{}-vm", self.machine.get(..13).context("no id")?))
     }
 
-    /// Whether libvirt has a QEMU of it: libvirt removes the file as soon as it sees the end of one.
-    fn has_qemu(&self) -> Result<bool> {
-        Ok(Path::new("/run/libvirt/qemu").join(format!("{}.pid", self.domain()?)).exists())
-    }
-
-    /// The end of what libvirt has logged of its machine: how QEMU has ended, and what it said.
-    fn last_words(&self) -> String {
-        let log = self.domain().and_then(|domain| {
-            let path = format!("/var/log/libvirt/qemu/{domain}.log");
-            fs::read_to_string(&path).with_context(|| format!("no log {path}"))
-        });
-        let log = log.unwrap_or_else(|none| format!("{none:#}"));
-        let lines: Vec<_> = log.lines().collect();
-        lines.iter().skip(lines.len().saturating_sub(LAST_WORDS)).map(|line| format!("{line}\n")).collect()
-    }
-
-    /// What its machine is doing, on one line, where a case has waited for it in vain: a guest that hangs is told from one that
-    /// computes, and from one that has no network.
+    /// What its machine is doing, where a case has waited for it in vain.
     fn doing(&self) -> String {
-        let (Ok(domain), Ok(true)) = (self.domain(), self.has_qemu()) else {
-            return format!("no machine; what libvirt has logged of it last, and QEMU:\n{}", self.last_words());
-        };
-        let said = |line: String| virsh(&line).unwrap_or_else(|failed| format!("{failed:#}"));
-        let state = said(format!("domstate --reason {domain}"));
-        let registers = said(format!("qemu-monitor-command --hmp {domain} info registers -a"));
-        let vcpus: Vec<_> = registers.lines().filter(|line| line.contains("RIP=")).map(str::trim).collect();
-        format!("machine: {}; vCPUs: {}", state.trim(), vcpus.join("; "))
+        self.domain().map_or_else(|none| format!("{none:#}"), |domain| libvirt::doing(&domain))
     }
 }
