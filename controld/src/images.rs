@@ -41,8 +41,8 @@ pub struct Images {
     import: bool,
     /// Set when the daemon goes down.
     closing: CancellationToken,
-    /// Somebody removed an image.
-    removed: Arc<Notify>,
+    /// An image was removed, or one has come.
+    changed: Arc<Notify>,
 }
 
 impl Images {
@@ -75,7 +75,7 @@ impl Images {
     #[must_use]
     pub fn of(store: Store, mappings: Mappings) -> Self {
         let pulls = Arc::new(Pulls::new(&store.handler_names()));
-        Self { store, mappings, pulls, import: true, closing: CancellationToken::new(), removed: Arc::default() }
+        Self { store, mappings, pulls, import: true, closing: CancellationToken::new(), changed: Arc::default() }
     }
 
     /// The same, which takes nothing from callers.
@@ -207,7 +207,9 @@ impl Images {
             || Error::new(Kind::Unavailable, "controld is going down; the next pull goes on with what is here");
         let outcome = self.closing.run_until_cancelled(counted).await;
         let failed = |cause| pull_failed(cause, |provider| self.is_registry(provider));
-        end.told(outcome.map_or_else(|| Err(closing()), |outcome| outcome.map_err(failed)))
+        let pulled = outcome.map_or_else(|| Err(closing()), |outcome| outcome.map_err(failed));
+        self.has_changed(&pulled);
+        end.told(pulled)
     }
 
     /// Takes an image that is sent, and gives it the request's name. Dropping this leaves nothing of it.
@@ -220,7 +222,9 @@ impl Images {
         let end = End::of(&name, &handler);
         let closing = || Error::new(Kind::Unavailable, "controld is going down; send the image again later");
         let outcome = self.closing.run_until_cancelled(self.store.import(request, upload, declared)).await;
-        end.told(outcome.map_or_else(|| Err(closing()), |outcome| outcome.map_err(import_failed)))
+        let imported = outcome.map_or_else(|| Err(closing()), |outcome| outcome.map_err(import_failed));
+        self.has_changed(&imported);
+        end.told(imported)
     }
 
     fn may_import(&self) -> Result<()> {
@@ -245,14 +249,21 @@ impl Images {
     /// When the name is none, or the disk fails.
     pub async fn remove(&self, name: &str, handler: &str) -> Result<()> {
         let removed = self.store.remove(name, handler).await;
-        removed.map_err(|cause| store_failed("image not removed", cause))?;
-        self.removed.notify_one();
-        Ok(())
+        let removed = removed.map(drop).map_err(|cause| store_failed("image not removed", cause));
+        self.has_changed(&removed);
+        removed
     }
 
-    /// Waits until an image has been removed since the last time that this was waited for, by the one who waits for it.
-    pub async fn removal(&self) {
-        self.removed.notified().await;
+    /// What has come by a name is in the place of what had it before.
+    fn has_changed<T>(&self, done: &Result<T>) {
+        if done.is_ok() {
+            self.changed.notify_one();
+        }
+    }
+
+    /// Waits until the images have changed since the last time that this was waited for, by the one who waits for it.
+    pub async fn changed(&self) {
+        self.changed.notified().await;
     }
 
     /// Lets a group, and nobody else, open the files of images.

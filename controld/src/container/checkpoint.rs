@@ -38,7 +38,7 @@ use std::pin::pin;
 use std::sync::Arc;
 use std::time::Duration;
 
-use common::{bounded, off_reactor};
+use common::off_reactor;
 use proto::tap::PodNet;
 use rustix::fs::statvfs;
 use tokio::time::{MissedTickBehavior, interval, timeout};
@@ -94,10 +94,7 @@ pub(super) fn manifest_in(dir: &Path) -> PathBuf {
 /// # Errors
 /// When there is none that can be read.
 pub(super) fn image_in(dir: &Path) -> Result<String> {
-    let not_read = |cause| failed("the checkpoint's manifest not read", cause);
-    let file = File::open(manifest_in(dir)).map_err(not_read)?;
-    let bytes = bounded::first(file, fit::MAX_LEN as u64 + 1).map_err(not_read)?;
-    Ok(fit::parse(&bytes)?.image_id)
+    Ok(source::manifest_of(File::open(manifest_in(dir)))?.image_id)
 }
 
 /// What is known before the guest is paused.

@@ -71,11 +71,11 @@ pub(super) async fn distrust(uses: &Uses, key: &str, why: &Error) {
 pub(super) async fn go_with_images(uses: &Uses) -> Result<()> {
     let images: BTreeSet<_> = uses.images.list("", "")?.iter().map(|image| image.id.to_string()).collect();
     let config = uses.config.clone();
-    let gone = off_reactor(move || kept::forget_all(&config, |image| !images.contains(image))).await;
-    for key in gone.map_err(|cause| io_failed("checkpoints of images that are gone not removed", cause))? {
+    let (gone, all_went) = off_reactor(move || kept::forget_all(&config, |image| !images.contains(image))).await;
+    for key in gone {
         tracing::info!(key, "a checkpoint for warm starts is removed: its image is not here any more");
     }
-    Ok(())
+    all_went.map_err(|cause| io_failed("checkpoints of images that are gone not removed", cause))
 }
 
 /// Keeps the gate of a machine that runs, until it is forgotten; again is fine.
@@ -193,6 +193,8 @@ impl Keeper {
         let pruned = off_reactor(move || kept::ended(&config, &dir)).await;
         made?;
         tracing::info!(key, "a checkpoint for warm starts was made of the guest at the gate");
+        // Its image may have gone before it was whole.
+        go_with_images(uses).await?;
         pruned.map_err(|cause| io_failed("checkpoints for warm starts that are not used any more not removed", cause))
     }
 }

@@ -26,6 +26,8 @@ use crate::model::{Sandbox, Warm};
 
 /// How long a pod waits for others that are made of the same checkpoint, before it boots.
 const TURN: Duration = Duration::from_secs(20);
+/// When checkpoints that could not be removed are tried again.
+const AGAIN: Duration = Duration::from_secs(60);
 
 impl Containers {
     /// The checkpoint that the first container of a pod begins with, if its runtime handler has warm starts and there is one.
@@ -52,13 +54,18 @@ impl Containers {
         }
     }
 
-    /// Removes checkpoints for warm starts whose images are removed, whenever one is; does not end.
+    /// Removes checkpoints for warm starts whose images are not here any more, whenever those change; does not end.
     pub async fn forget_warm_starts_with_images(self) {
         loop {
-            if let Err(error) = gate::go_with_images(&self.uses).await {
-                tracing::warn!(error = %Chain(&error), "checkpoints for warm starts not removed with their images; the next removal tries again");
+            let gone = gate::go_with_images(&self.uses).await;
+            let changed = self.uses.images.changed();
+            match gone {
+                Ok(()) => changed.await,
+                Err(error) => {
+                    tracing::warn!(error = %Chain(&error), "checkpoints for warm starts not removed with their images; trying again");
+                    let _sooner = timeout(AGAIN, changed).await;
+                }
             }
-            self.uses.images.removal().await;
         }
     }
 

@@ -42,6 +42,15 @@ pub(super) fn way(text: &str) -> Result<PathBuf> {
     }
 }
 
+/// The manifest in a file, as far as that was opened. Blocks.
+///
+/// # Errors
+/// When it was not, or cannot be read, or no release wrote it, or a newer one.
+pub(super) fn manifest_of(file: io::Result<File>) -> Result<Manifest> {
+    let bytes = file.and_then(|file| bounded::first(file, fit::MAX_LEN as u64 + 1));
+    fit::parse(&bytes.map_err(|cause| failed("the checkpoint's manifest not read", cause))?)
+}
+
 impl Source {
     /// Opens the checkpoint in a directory, by its path without links, and looks at all that can be judged without reading all of it. Blocks.
     ///
@@ -66,10 +75,8 @@ impl Source {
                 return Err(refused(Kind::State, dir, why));
             }
         }
-        let not_read = |cause: io::Error| failed("the checkpoint's manifest not read", cause);
-        let file = file(&whole, manifest::NAME).map_err(not_read)?;
-        let bytes = bounded::first(file, fit::MAX_LEN as u64 + 1).map_err(not_read)?;
-        let source = Self { dir: dir.to_owned(), manifest: fit::parse(&bytes)?, whole };
+        let manifest = manifest_of(file(&whole, manifest::NAME))?;
+        let source = Self { dir: dir.to_owned(), manifest, whole };
         source.judge_memory()?;
         Ok(source)
     }

@@ -4,17 +4,21 @@ use std::fs;
 use std::io;
 use std::os::unix::fs::DirBuilderExt as _;
 use std::path::{Path, PathBuf};
+use std::sync::{Mutex, PoisonError};
 use std::time::SystemTime;
 
 use rustix::fs::statvfs;
 
 use crate::config::Config;
 use crate::container::checkpoint::{image_in, manifest_in};
+use crate::files;
 
 /// How many are kept: each has the memory that a guest has used until the gate.
 const MOST: usize = 8;
 /// How names end of what is being removed.
 const GONE: &str = "gone";
+/// Whoever removes some has the turn, so that nobody is told of another's.
+static TURN: Mutex<()> = Mutex::new(());
 
 fn all(config: &Config) -> PathBuf {
     config.state_dir.join("warm")
@@ -56,6 +60,7 @@ pub(super) fn begin(config: &Config, key: &str) -> io::Result<Option<PathBuf>> {
 
 /// After one was made, or was not: removes its directory if nothing is in it, and those that were used longest ago beyond what is kept. Blocks.
 pub(super) fn ended(config: &Config, made: &Path) -> io::Result<()> {
+    let _turn = TURN.lock().unwrap_or_else(PoisonError::into_inner);
     // One that is not empty has the checkpoint, or what its task has yet to remove.
     let _not_empty = fs::remove_dir(made);
     let mut whole = Vec::new();
@@ -72,29 +77,41 @@ pub(super) fn ended(config: &Config, made: &Path) -> io::Result<()> {
     whole.iter().take(many).try_for_each(|(_, dir)| remove(dir))
 }
 
-/// Removes those whose image `is_gone` says so of, and those that cannot be read; their names. Blocks.
-///
-/// # Errors
-/// When one cannot be removed.
-pub(super) fn forget_all(config: &Config, is_gone: impl Fn(&str) -> bool) -> io::Result<Vec<String>> {
-    let mut gone = Vec::new();
+/// Removes those whose image `is_gone` says so of, those that cannot be read, and what was left of a removal; the names of the first two, and
+/// whether all went. Blocks.
+pub(super) fn forget_all(config: &Config, is_gone: impl Fn(&str) -> bool) -> (Vec<String>, io::Result<()>) {
+    let _turn = TURN.lock().unwrap_or_else(PoisonError::into_inner);
     let entries = match fs::read_dir(all(config)) {
-        Err(none) if none.kind() == io::ErrorKind::NotFound => return Ok(gone),
-        entries => entries?,
+        Err(none) if none.kind() == io::ErrorKind::NotFound => return (Vec::new(), Ok(())),
+        Err(error) => return (Vec::new(), Err(error)),
+        Ok(entries) => entries,
     };
+    let (mut gone, mut all_went) = (Vec::new(), Ok(()));
     for entry in entries {
-        let dir = entry?.path();
-        let is_whole = manifest_in(&dir).is_file() && dir.extension().is_none();
-        if is_whole && image_in(&dir).map_or(true, |image| is_gone(&image)) {
-            remove(&dir)?;
-            gone.extend(dir.file_name().and_then(|name| name.to_str()).map(str::to_owned));
+        match entry.and_then(|entry| forgotten(&entry.path(), &is_gone)) {
+            Ok(key) => gone.extend(key),
+            // Of which the others are not.
+            Err(error) => all_went = Err(error),
         }
     }
-    Ok(gone)
+    (gone, all_went)
+}
+
+/// The name of one that has gone, if it was to.
+fn forgotten(dir: &Path, is_gone: impl Fn(&str) -> bool) -> io::Result<Option<String>> {
+    if dir.extension().is_some_and(|end| end == GONE) {
+        return files::remove(dir).map(|()| None);
+    }
+    if !manifest_in(dir).is_file() || image_in(dir).is_ok_and(|image| !is_gone(&image)) {
+        return Ok(None);
+    }
+    remove(dir)?;
+    Ok(dir.file_name().and_then(|name| name.to_str()).map(str::to_owned))
 }
 
 /// Removes one; fine if there is none. Blocks. A pod that is being made of it boots, if not all of its files were copied.
 pub(super) fn forget(config: &Config, key: &str) -> io::Result<()> {
+    let _turn = TURN.lock().unwrap_or_else(PoisonError::into_inner);
     match remove(&of(config, key)) {
         Err(absent) if absent.kind() == io::ErrorKind::NotFound => Ok(()),
         removed => removed,
@@ -105,10 +122,7 @@ pub(super) fn forget(config: &Config, key: &str) -> io::Result<()> {
 fn remove(dir: &Path) -> io::Result<()> {
     let gone = dir.with_extension(GONE);
     // Of a removal that was killed.
-    match fs::remove_dir_all(&gone) {
-        Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
-        _ => {}
-    }
+    files::remove(&gone)?;
     fs::rename(dir, &gone)?;
     fs::remove_dir_all(gone)
 }
@@ -154,7 +168,9 @@ mod tests {
         let dir = tempfile::tempdir().expect("tempdir");
         let mut config = Config { state_dir: dir.path().into(), ..Config::default() };
         config.images.limits.reserve = 0;
-        assert!(forget_all(&config, |_| true).expect("none").is_empty());
+        let forget_all = |is_gone: &dyn Fn(&str) -> bool| forget_all(&config, is_gone);
+        let (none, all_went) = forget_all(&|_| true);
+        assert!(none.is_empty() && all_went.is_ok());
         let manifest = |image: &str| {
             serde_json::json!({
                 "version": 1, "made_at": 7, "namespace": "ns", "pod": "web", "container": "vm", "image_id": image,
@@ -174,12 +190,16 @@ mod tests {
         made("here", &manifest("sha256:0").to_string());
         made("gone", &manifest("sha256:1").to_string());
         made("damaged", "{");
-        fs::create_dir_all(dir.path().join("warm/gone.gone/checkpoint")).expect("of a removal that was killed");
+        for left in ["gone.gone", "earlier.gone"] {
+            fs::create_dir_all(dir.path().join("warm").join(left).join("checkpoint"))
+                .expect("of a removal that was killed");
+        }
         let half = begin(&config, "half").expect("made").expect("there was none");
-        let mut forgotten = forget_all(&config, |image| image != "sha256:0").expect("removed");
+        let (mut forgotten, all_went) = forget_all(&|image| image != "sha256:0");
         forgotten.sort();
         assert_eq!(forgotten, ["damaged", "gone"]);
+        all_went.expect("all went");
         assert!(is_whole(&of(&config, "here")) && half.exists(), "one that is being made stays");
-        assert!(["gone", "damaged", "gone.gone"].iter().all(|name| !of(&config, name).exists()));
+        assert!(["gone", "damaged", "gone.gone", "earlier.gone"].iter().all(|name| !of(&config, name).exists()));
     }
 }
