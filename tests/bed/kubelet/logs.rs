@@ -54,7 +54,7 @@ fn wait_files(least: usize) -> Result<()> {
 }
 
 /// The log's files, the oldest first: `0.log.DATE`, packed or not, then `0.log`.
-fn files() -> Result<Vec<PathBuf>> {
+pub(super) fn files() -> Result<Vec<PathBuf>> {
     let mut found = Vec::new();
     for pod in fs::read_dir("/var/log/pods")? {
         for file in fs::read_dir(pod?.path().join("vm")).into_iter().flatten() {

@@ -1,14 +1,17 @@
 //! Restart policies: which ends of a machine are its pod's end.
 
-use anyhow::{Result, ensure};
+use std::fs;
+
+use anyhow::{Context as _, Result, ensure};
 use serde_json::{Value, json};
 use tests::case::{Bed, Case};
 use tests::image_server::Fault;
-use tests::kubelet::{Kubelet, manifest};
-use tests::libvirt::{running_domains, virsh};
+use tests::kubelet::{Kubelet, manifest, no_pod};
+use tests::libvirt::{doing, domains, running_domains, virsh};
 use tests::node::Node;
 use tests::wait::wait_until;
 
+use super::logs::files;
 use super::{DEADLINE, POD_DEADLINE, is_running};
 
 pub(super) const CASES: &[Case] = &[
@@ -48,6 +51,14 @@ fn on_failure(bed: &Bed) -> Result<()> {
         }
         let done = |pod: &Value| phase(pod) == Some("Succeeded") && has_completed(pod);
         kubelet.pods().is_ok_and(|pods| pods.first().is_some_and(done))
+    })
+    .with_context(|| {
+        let pod = kubelet.pods().unwrap_or_default().first().cloned().unwrap_or_default();
+        let machines = domains().unwrap_or_default();
+        let machines: Vec<_> = machines.iter().map(|domain| format!("{domain}: {}", doing(domain))).collect();
+        let consoles =
+            files().unwrap_or_default().iter().filter_map(|file| fs::read_to_string(file).ok()).collect::<String>();
+        format!("{}\n{}\nconsoles:\n{consoles}", no_pod("succeeded pod", &pod), machines.join("\n"))
     })?;
     kubelet.delete("vm")
 }

@@ -1,6 +1,7 @@
 //! `kill -9` of controld, libvirtd and QEMU amid a claim. What tapmanager's own end costs is in [`super::kills`].
 
 use std::fs;
+use std::sync::mpsc::{self, Receiver};
 use std::time::Duration;
 
 use anyhow::{Context as _, Result, ensure};
@@ -10,7 +11,7 @@ use proto::cri::{ContainerConfig, ListPodSandboxRequest, PodSandboxConfig};
 use serde_json::json;
 use tests::case::{Bed, Case};
 use tests::cri::{self, Cri};
-use tests::libvirt::{qemus, running_domains};
+use tests::libvirt::{only_qemu, qemus, running_domains};
 use tests::node::Node;
 use tests::sriov::{Card, Snapshot};
 use tests::wait::wait_until;
@@ -64,8 +65,11 @@ fn round(
 ) -> Result<()> {
     let Node { cri, controld, libvirt, .. } = node;
     let name = format!("\"{step}\"");
-    std::thread::scope(|scope| {
-        let life = scope.spawn(|| live(cri, pod, container));
+    // A machine whose QEMU is killed runs until then.
+    let (killed, is_killed) = mpsc::channel();
+    std::thread::scope(move |scope| {
+        let killed = matches!(victim, Victim::Qemu).then_some(killed);
+        let life = scope.spawn(move || live(cri, pod, container, &is_killed));
         wait_until("step of the claim", STEP_WITHIN, || {
             claim_of(card, 0).is_ok_and(|claim| claim.contains(&name)) || life.is_finished()
         })?;
@@ -74,11 +78,10 @@ fn round(
             Victim::Libvirtd => libvirt.libvirtd.kill9()?,
             Victim::Qemu => {
                 wait_until("QEMU", STEP_WITHIN, || qemus().is_ok_and(|all| !all.is_empty()))?;
-                for qemu in qemus()? {
-                    kill(Pid::from_raw(qemu), Signal::SIGKILL)?;
-                }
+                kill(Pid::from_raw(only_qemu()?), Signal::SIGKILL)?;
             }
         }
+        drop(killed);
         // Whether it was answered first is of no matter to what is left.
         let _answered = life.join();
         anyhow::Ok(())
@@ -100,11 +103,13 @@ fn round(
     Ok(())
 }
 
-/// As kubelet does, but for the wait in which the guest would boot.
-fn live(cri: &Cri, pod: &PodSandboxConfig, container: &ContainerConfig) -> Result<()> {
+/// As kubelet does, but for the wait in which the guest would boot. Nothing is stopped as long as `until` has a sender.
+fn live(cri: &Cri, pod: &PodSandboxConfig, container: &ContainerConfig, until: &Receiver<()>) -> Result<()> {
     let sandbox = cri.run_sandbox(pod)?;
     let machine = cri.create(&sandbox, container, pod)?;
     cri.start(&machine)?;
+    // Nothing is ever sent.
+    let _dropped = until.recv_timeout(STEP_WITHIN * 2);
     cri.stop(&machine, Duration::ZERO)?;
     Ok(cri.remove_sandbox(&sandbox)?)
 }
