@@ -1,8 +1,7 @@
 //! The thread that calls come to on a node whose containers go through us.
 //!
 //! A call that is passed on is a few short steps, between which it waits for the other runtime. On one thread they follow each other;
-//! where there are several each step wakes another thread, which takes longer than the step does. And nothing that is done for machines
-//! is in their way: that has its own threads.
+//! where there are several each step wakes another thread. And no call about machines is in their way: those have threads of their own.
 
 use std::io;
 use std::thread;

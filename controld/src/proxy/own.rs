@@ -1,6 +1,6 @@
 //! Our own side: the services behind the door, in this process.
 //!
-//! Each call has a task of its own, among all that we do for machines: the thread that calls come to has other sides' to pass on. What is
+//! Each call but that for events has a task of its own, among all that we do for machines: the thread that calls come to has other sides' to pass on. What is
 //! asked for a common answer has a deadline, too, so that neither a panic nor a libvirt that hangs is more than a part that is missing.
 
 use std::time::Duration;
