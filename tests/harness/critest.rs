@@ -82,7 +82,8 @@ pub fn run(bed: &Bed, name: &str, socket: &Path, args: &[&OsStr], images: &Value
 /// A focus on the specs whose names begin so, after the word that all begin with.
 #[must_use]
 pub fn focus(beginnings: &[&str]) -> String {
-    let escaped = |spec: &&str| spec.replace('.', "\\.").replace('|', "\\|").replace('[', "\\[").replace(']', "\\]");
+    let escaped =
+        |spec: &&str| "\\.|[](){}*+?^$".chars().fold((*spec).to_owned(), |text, c| text.replace(c, &format!("\\{c}")));
     format!("\\[k8s.io\\] ({})", beginnings.iter().map(escaped).collect::<Vec<_>>().join("|"))
 }
 

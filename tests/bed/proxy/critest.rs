@@ -24,6 +24,8 @@ use crate::cri::critest::{WITH_MACHINES, WITHOUT_IMAGES, translate};
 const DEADLINE: Duration = Duration::from_secs(720);
 const EXAMPLE: &str = include_str!("../../../deploy/10-virtlet.conflist");
 const NRI: &str = "/run/nri/nri.sock";
+/// How the names of all specs begin.
+const OF_ALL: &str = "[k8s.io] ";
 
 pub(super) const CASES: &[Case] = &[
     Case { name: "proxy::critest_of_containers_ends_as_without_it", deadline: DEADLINE, run: of_containers },
@@ -50,14 +52,13 @@ const LEFT_OUT: &[(&str, &str)] = &[
     ),
 ];
 
+/// What containerd does not do yet, whoever asks, and is lucky to pass: the beginning of the specs, which critest itself leaves out with these
+/// words when they fail.
+const DISCREPANCY: (&str, &str) = ("NRI plugin synchronization", "spec discrepancy: containerd los");
+
 /// Races that containerd or critest wins or loses, whoever asks and the less time there is the more often: the beginning of the spec, what
-/// is said of it when it is lost, and why. A spec that is lost so shows nothing, on either side.
+/// is said of it when it is lost, and why. A spec that is lost so shows nothing, on either side, and runs again.
 const RACES: &[(&str, &str, &str)] = &[
-    (
-        "NRI",
-        "spec discrepancy: containerd los",
-        "containerd has told a plugin of NRI that came late of some containers only",
-    ),
     (
         "Image Identifier Consistency",
         "container is still running, to stop first",
@@ -69,6 +70,8 @@ const RACES: &[(&str, &str, &str)] = &[
         "seen of containerd alone, beside two busy loops",
     ),
 ];
+/// So often a spec runs again that was lost to a race: one that is lost each time has a fault.
+const TURNS: usize = 3;
 
 /// Names without their registries, and what is in them beside busybox. Each name is an image of its own, but for those of one mark.
 const IMAGES: &[(&str, &str, Holds)] = &[
@@ -123,8 +126,10 @@ fn of_containers(bed: &Bed) -> Result<()> {
         ended.collect::<Result<Vec<_>>>()
     })?;
     outcomes.push(lane(LANES.len(), ALONE)?);
-    let of = |side: usize| outcomes.iter().flat_map(|lane| lane.get(side)).flatten().collect::<BTreeMap<_, _>>();
-    compared(&critest::specs(bed)?, &of(0), &of(1))?;
+    let (alone, behind): (Vec<_>, Vec<_>) = outcomes.into_iter().map(|[alone, behind]| (alone, behind)).unzip();
+    let alone = settled(bed, "alone", both.containerd.socket(), alone.into_iter().flatten().collect())?;
+    let behind = settled(bed, "behind", Path::new(CRI_SOCKET), behind.into_iter().flatten().collect())?;
+    compared(&critest::specs(bed)?, &alone, &behind)?;
     ensure!(both.ids()?.is_empty(), "left: {:?}", both.ids()?);
     both.containerd.stop()
 }
@@ -144,38 +149,58 @@ fn ran(bed: &Bed, name: &str, socket: &Path, specs: &[&str]) -> Result<Outcomes>
     let images = json!({"defaultTestContainerImage": "registry.k8s.io/e2e-test-images/busybox:1"});
     let ran = critest::run(bed, name, socket, &args, &images, DEADLINE)?;
     let asked = |spec: &String| {
-        let begins = |with: &&str| spec.strip_prefix("[k8s.io] ").is_some_and(|spec| spec.starts_with(with));
+        let begins = |with: &&str| spec.strip_prefix(OF_ALL).is_some_and(|spec| spec.starts_with(with));
         specs.iter().any(begins) && !left_out.iter().any(begins)
     };
     Ok(ran.specs.into_iter().filter(|(spec, _)| asked(spec)).collect())
 }
 
+/// The same once what was lost to a race has run again.
+fn settled(bed: &Bed, name: &str, socket: &Path, mut outcomes: Outcomes) -> Result<Outcomes> {
+    for turn in 0..TURNS {
+        let lost = outcomes.iter().filter(|(spec, outcome)| is_lost(spec, outcome));
+        let lost: Vec<_> = lost.map(|(spec, _)| spec.clone()).collect();
+        let names: Vec<_> = lost.iter().filter_map(|spec| spec.strip_prefix(OF_ALL)).collect();
+        if names.is_empty() {
+            break;
+        }
+        println!("lost to a race {name}, and run again: {names:?}");
+        let again = ran(bed, &format!("{name}-again{turn}"), socket, &names)?;
+        outcomes.extend(again.into_iter().filter(|(spec, _)| lost.contains(spec)));
+    }
+    Ok(outcomes)
+}
+
+/// Whether a spec was lost to a race.
+fn is_lost(spec: &str, outcome: &Outcome) -> bool {
+    let begins = |with: &str| spec.strip_prefix(OF_ALL).is_some_and(|name| name.starts_with(with));
+    !outcome.passed() && RACES.iter().any(|(with, words, _)| begins(with) && outcome.said.contains(words))
+}
+
+/// Whether critest leaves a spec out because of what containerd does not do yet.
+fn is_discrepancy(name: &str, outcome: &Outcome) -> bool {
+    let (begins, words) = DISCREPANCY;
+    outcome.skipped() && name.starts_with(begins) && outcome.said.contains(words)
+}
+
 /// Every spec ended alike, and none failed: what fails on both sides shows nothing.
-fn compared(all: &[String], alone: &BTreeMap<&String, &Outcome>, behind: &BTreeMap<&String, &Outcome>) -> Result<()> {
+fn compared(all: &[String], alone: &Outcomes, behind: &Outcomes) -> Result<()> {
     let mut wrong = Vec::new();
     for spec in all {
-        let name = spec.strip_prefix("[k8s.io] ").context("a spec with another beginning")?;
+        let name = spec.strip_prefix(OF_ALL).context("a spec with another beginning")?;
         if LEFT_OUT.iter().any(|(begins, _)| name.starts_with(begins)) {
             continue;
         }
         match (alone.get(spec), behind.get(spec)) {
-            (Some(one), Some(other)) if alike(name, one, other) => {}
+            (Some(one), Some(other)) if one == other && (one.passed() || one.skipped()) => {}
+            (Some(one), Some(other)) if [one, other].iter().all(|side| side.passed() || is_discrepancy(name, side)) => {
+            }
             (one, other) => wrong.push(format!("{spec}: alone {one:?}, behind controld {other:?}")),
         }
     }
     ensure!(wrong.is_empty(), "{}", wrong.join("\n"));
     ensure!(LEFT_OUT.iter().all(|(begins, _)| all.iter().any(|spec| spec.contains(begins))), "left out for nothing");
     Ok(())
-}
-
-/// Whether both ended alike and did not fail, or one is that of a race.
-fn alike(name: &str, one: &Outcome, other: &Outcome) -> bool {
-    let is_lost = |outcome: &Outcome| {
-        let words = RACES.iter().filter(|(begins, ..)| name.starts_with(begins)).map(|(_, words, _)| words);
-        !outcome.passed() && words.into_iter().any(|words| outcome.said.contains(words))
-    };
-    let passed_or_lost = |outcome: &Outcome| outcome.passed() || is_lost(outcome);
-    one == other && (one.passed() || one.skipped()) || passed_or_lost(one) && passed_or_lost(other)
 }
 
 fn push(bed: &Bed, registry: &Registry) -> Result<()> {
