@@ -5,18 +5,19 @@
 //! started, and waits for ever for that start to end: no call of its API can end it, since reconnecting passes over machines without a
 //! pid (seen with libvirt 11.3, `qemuProcessReconnectHelper`).
 //!
-//! So such a machine is none: it has no QEMU, and never will. What was started for it before QEMU is ended ([`helpers`]), and its status
-//! file gives place to a note of which libvirtd waits. By that we know it as long as this one runs, after a restart of ours as well; the
-//! libvirtd after it knows the machine as off.
+//! So such a machine is none: it has no QEMU, and never will. A note of which libvirtd waits is written beside its status file, by which we
+//! know it as long as this one runs, after a restart of ours as well. What was started for it before QEMU is ended ([`helpers`]), and then
+//! the status file goes: the next libvirtd knows the machine as off.
 
 mod helpers;
 
 use std::fs::{self, File};
 use std::io;
 use std::path::{Path, PathBuf};
+use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, SystemTime};
 
-use common::{bounded, small_file};
+use common::{Chain, bounded, small_file};
 use procfs::process::Process;
 use procfs::{Current as _, Uptime};
 use quick_xml::Reader;
@@ -32,8 +33,10 @@ const BEGINNING: u64 = 4096;
 const COUNTED_WITHIN: Duration = Duration::from_millis(50);
 /// Of a [`Note`].
 const VERSION: u32 = 1;
+/// Calls about one machine come at the same time, above all when libvirtd is back; one looks after the other.
+static TURN: Mutex<()> = Mutex::new(());
 
-/// In place of a status file: which libvirtd waits.
+/// Beside a status file, or in its place: which libvirtd waits.
 #[derive(Debug, PartialEq, Eq, Serialize, Deserialize)]
 struct Note {
     version: u32,
@@ -46,12 +49,12 @@ struct Note {
 /// that is being started by libvirt's word.
 ///
 /// # Errors
-/// When a file cannot be read, written or removed, or a process not ended.
+/// When a file cannot be read, or the note not written.
 pub(super) fn is_cut(dir: &Path, name: &str, id: Uuid) -> io::Result<bool> {
+    let _turn = TURN.lock().unwrap_or_else(PoisonError::into_inner);
     let Some(daemon) = Daemon::running(dir)? else { return Ok(false) };
     let (status, note) = (dir.join(format!("{name}.xml")), note_of(dir, name));
-    let is_noted =
-        small_file::read(&note, VERSION).map_err(io::Error::other)?.is_some_and(|of: Note| of == daemon.note);
+    let is_noted = is_noted(&note, &daemon);
     let Some(file) = found(File::open(&status))? else { return Ok(is_noted) };
     let written = file.metadata()?.modified()?;
     let beginning = bounded::first(file, BEGINNING)?;
@@ -59,7 +62,6 @@ pub(super) fn is_cut(dir: &Path, name: &str, id: Uuid) -> io::Result<bool> {
     if !is_cut {
         return Ok(false);
     }
-    helpers::end(id)?;
     if !is_noted {
         small_file::write_unflushed(&note, &daemon.note).map_err(io::Error::other)?;
         tracing::warn!(
@@ -68,9 +70,22 @@ pub(super) fn is_cut(dir: &Path, name: &str, id: Uuid) -> io::Result<bool> {
              for gone, and libvirt lists it until libvirtd is restarted"
         );
     }
-    // It may be one that libvirtd has written since.
-    found(fs::remove_file(&status))?;
+    // As long as the file is there, the next look does this again.
+    if let Err(error) = helpers::end(id).and_then(|()| found(fs::remove_file(&status))) {
+        tracing::warn!(machine = name, %error, "what a start that was cut off has left not cleared away; trying again");
+    }
     Ok(true)
+}
+
+/// Whether the note says that this libvirtd waits. One that cannot be read says nothing.
+fn is_noted(note: &Path, daemon: &Daemon) -> bool {
+    match small_file::read::<Note>(note, VERSION) {
+        Ok(noted) => noted.is_some_and(|noted| noted == daemon.note),
+        Err(error) => {
+            tracing::warn!(error = %Chain(&error), "note of a start that was cut off not read");
+            false
+        }
+    }
 }
 
 /// Whether a machine's start was cut off, by this libvirtd's death or an earlier one's.
@@ -210,12 +225,15 @@ mod tests {
     }
 
     #[test]
-    fn a_note_that_cannot_be_read_is_no_word_on_a_start() {
+    fn a_note_that_cannot_be_read_says_nothing() {
         let [before, now] = times();
         let dir = dir(CUT, now, before);
-        fs::write(dir.path().join("vm.cut-off"), "<domstatus").expect("write");
-        assert!(is_cut(dir.path(), "vm", ID).is_err());
-        assert!(dir.path().join("vm.xml").exists());
+        let note = dir.path().join("vm.cut-off");
+        fs::write(&note, "<domstatus").expect("write");
+        assert!(is_cut(dir.path(), "vm", ID).expect("looked"), "the status file says it");
+        assert!(is_cut(dir.path(), "vm", ID).expect("looked"), "the note was written anew");
+        fs::write(&note, "<domstatus").expect("write");
+        assert!(!is_cut(dir.path(), "vm", ID).expect("looked"), "nothing says it");
     }
 
     #[test]

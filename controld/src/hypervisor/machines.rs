@@ -26,14 +26,17 @@ impl Hypervisor {
         let define = move |connection: &Connection| {
             let domain = connection.define(&xml)?;
             let name = domain.name()?;
-            if waits_for_cut(&domain)? {
+            let state = meaning::state_of(domain.state()?);
+            if is_cut_off(&domain, state)? {
                 let message = format!(
                     "libvirt waits for ever for an earlier start of `{name}`, which its own death has cut off; make another container, \
                      or restart libvirtd (machines run on)"
                 );
                 return Err(LibvirtError { code: OPERATION_INVALID, message });
             }
-            forget_cut(&name);
+            if !state.coming_up {
+                forget_cut(&name);
+            }
             Ok(())
         };
         self.call("define the machine", DEFINE_DEADLINE, define).await
@@ -205,16 +208,9 @@ fn destroyed(domain: &Domain) -> Result<(), LibvirtError> {
 /// A machine, if there is one.
 pub(super) fn look_up(connection: &Connection, id: Uuid) -> Result<Option<Domain>, LibvirtError> {
     let Some(domain) = connection.look_up(id)? else { return Ok(None) };
-    Ok((!waits_for_cut(&domain)?).then_some(domain))
-}
-
-/// [`is_cut_off`], where nobody needs the machine's state besides.
-fn waits_for_cut(domain: &Domain) -> Result<bool, LibvirtError> {
-    match domain.state() {
-        Ok(raw) => is_cut_off(domain, meaning::state_of(raw)),
-        // Of one that has gone meanwhile the call that is made of it tells.
-        Err(_) => Ok(false),
-    }
+    // Of one that has gone meanwhile the call that is made of it tells.
+    let Ok(state) = domain.state().map(meaning::state_of) else { return Ok(Some(domain)) };
+    Ok((!is_cut_off(&domain, state)?).then_some(domain))
 }
 
 /// Whether libvirt waits for a start that its own death has cut off: then it lists what is no machine any more.

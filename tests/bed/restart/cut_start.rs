@@ -42,10 +42,10 @@ fn cut_off(bed: &Bed) -> Result<()> {
     ensure!(running_domains()?.len() == 2, "libvirt has given up the start: {:?}", running_domains()?);
 
     // Another controld knows it as well, with its record and without.
-    restart_controld(&mut node)?;
+    node.restart_controld()?;
     node.wait_state(&vm, ContainerState::ContainerExited, GRACE)?;
     node.cri.remove(&vm.container)?;
-    restart_controld(&mut node)?;
+    node.restart_controld()?;
     ensure!(node.owners_known()?, "what libvirt waits for is taken for a machine of unknown owner");
     ensure!(domains()?.contains(&name), "{name}: {:?}", domains()?);
 
@@ -64,7 +64,8 @@ fn cut_off(bed: &Bed) -> Result<()> {
 }
 
 /// Kills libvirtd and the QEMU of `domain`, and starts libvirtd again as if it had died in the moment in question, which is too
-/// short to be met: what it leaves is written here. A virtiofsd without a QEMU so far does not see the end of one.
+/// short to be met: what it leaves is written here. virtiofsd is stopped before: it would end with its QEMU, and the one in question never
+/// had any.
 fn die_amid_the_start_of(node: &mut Node, domain: &str) -> Result<()> {
     let [status, pid] = ["xml", "pid"].map(|end| format!("/run/libvirt/qemu/{domain}.{end}"));
     let qemu = fs::read_to_string(&pid)?;
@@ -87,10 +88,4 @@ fn die_amid_the_start_of(node: &mut Node, domain: &str) -> Result<()> {
     fs::write(&status, lines.collect::<Vec<_>>().join("\n"))?;
     node.libvirt.libvirtd.start_again()?;
     node.libvirt.wait_ready()
-}
-
-fn restart_controld(node: &mut Node) -> Result<()> {
-    node.controld.kill9()?;
-    node.controld.start_again()?;
-    node.wait_ready()
 }

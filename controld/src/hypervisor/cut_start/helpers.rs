@@ -16,32 +16,49 @@ const PROGRAMS: [&str; 3] = ["virtiofsd", "fswrapper", "swtpm"];
 /// Ends those of a machine that has no QEMU and will have none; fine if there are none. Each has the machine's id among its arguments.
 ///
 /// # Errors
-/// When processes cannot be looked at, or ended.
+/// When processes cannot be listed, or one cannot be looked at or ended; the others are, all the same.
 pub(super) fn end(id: Uuid) -> io::Result<()> {
     // As libvirt writes it, and as we do.
     let ids = [id.hyphenated().to_string(), id.simple().to_string()];
+    let mut all_ended = Ok(());
     for process in all_processes().map_err(io::Error::other)? {
-        let Some(process) = gone_is_none(process.map(Some))? else { continue };
-        let Some(pid) = Pid::from_raw(process.pid) else { continue };
-        // Opened before it is looked at: the number may be another process's by now.
-        let opened = match pidfd_open(pid, PidfdFlags::empty()) {
-            Ok(opened) => opened,
-            Err(Errno::SRCH | Errno::INVAL) => continue,
-            Err(error) => return Err(error.into()),
-        };
-        if gone_is_none(is_of(&process, &ids).map(Some))? != Some(true) {
-            continue;
+        let ended = gone_is_none(process.map(Some)).and_then(|process| match process {
+            Some(process) => end_one(&process, &ids),
+            None => Ok(()),
+        });
+        if ended.is_err() {
+            all_ended = ended;
         }
-        match pidfd_send_signal(&opened, Signal::KILL) {
-            Ok(()) | Err(Errno::SRCH) => {}
-            Err(error) => return Err(error.into()),
-        }
-        tracing::info!(machine = %id, pid = process.pid, "a program is ended that was started for a machine whose start was cut off");
     }
+    all_ended
+}
+
+/// Ends a process if it is one of a machine's.
+fn end_one(process: &Process, ids: &[String; 2]) -> io::Result<()> {
+    let is_ours = || gone_is_none(is_of(process, ids).map(Some)).map(|is_ours| is_ours == Some(true));
+    let Some(pid) = Pid::from_raw(process.pid).filter(|_| is_ours().unwrap_or(true)) else { return Ok(()) };
+    let opened = match pidfd_open(pid, PidfdFlags::empty()) {
+        Ok(opened) => opened,
+        Err(Errno::SRCH | Errno::INVAL) => return Ok(()),
+        Err(error) => return Err(error.into()),
+    };
+    // The number was another process's before it was opened, or is this one's still.
+    if !is_ours()? {
+        return Ok(());
+    }
+    match pidfd_send_signal(&opened, Signal::KILL) {
+        Ok(()) | Err(Errno::SRCH) => {}
+        Err(error) => return Err(error.into()),
+    }
+    tracing::info!(
+        pid = process.pid,
+        machine = ids[0],
+        "a program is ended that was started for a machine whose start was cut off"
+    );
     Ok(())
 }
 
-fn is_of(process: &Process, ids: &[String]) -> Result<bool, ProcError> {
+fn is_of(process: &Process, ids: &[String; 2]) -> Result<bool, ProcError> {
     if !PROGRAMS.contains(&process.stat()?.comm.as_str()) {
         return Ok(false);
     }
@@ -54,6 +71,7 @@ fn is_of(process: &Process, ids: &[String]) -> Result<bool, ProcError> {
 mod tests {
     use std::io::{BufRead as _, BufReader};
     use std::os::unix::fs::symlink;
+    use std::os::unix::process::ExitStatusExt as _;
     use std::process::{Child, Command, Stdio};
 
     use super::*;
@@ -90,9 +108,9 @@ mod tests {
             assert!(!child.wait().expect("waited for").success(), "it was killed");
         }
         for mut child in of_others {
-            assert!(child.try_wait().expect("looked at").is_none(), "it is another's");
-            child.kill().expect("killed");
-            child.wait().expect("waited for");
+            // At the end of its input it ends by itself.
+            drop(child.stdin.take());
+            assert_eq!(child.wait().expect("waited for").signal(), None, "it is another's");
         }
     }
 }
