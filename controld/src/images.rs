@@ -12,7 +12,6 @@ use std::sync::Arc;
 
 use common::Chain;
 use imagestore::{FetchError, FsUsage, Image, Mappings, PullError, PullRequest, Store, StoreError, Upload};
-use tokio::sync::Notify;
 use tokio_util::sync::CancellationToken;
 use vmimage::declared::Declared;
 use vmimage::digest::ImageId;
@@ -41,8 +40,6 @@ pub struct Images {
     import: bool,
     /// Set when the daemon goes down.
     closing: CancellationToken,
-    /// An image was removed, or one has come.
-    changed: Arc<Notify>,
 }
 
 impl Images {
@@ -75,7 +72,7 @@ impl Images {
     #[must_use]
     pub fn of(store: Store, mappings: Mappings) -> Self {
         let pulls = Arc::new(Pulls::new(&store.handler_names()));
-        Self { store, mappings, pulls, import: true, closing: CancellationToken::new(), changed: Arc::default() }
+        Self { store, mappings, pulls, import: true, closing: CancellationToken::new() }
     }
 
     /// The same, which takes nothing from callers.
@@ -207,9 +204,7 @@ impl Images {
             || Error::new(Kind::Unavailable, "controld is going down; the next pull goes on with what is here");
         let outcome = self.closing.run_until_cancelled(counted).await;
         let failed = |cause| pull_failed(cause, |provider| self.is_registry(provider));
-        let pulled = outcome.map_or_else(|| Err(closing()), |outcome| outcome.map_err(failed));
-        self.has_changed(&pulled);
-        end.told(pulled)
+        end.told(outcome.map_or_else(|| Err(closing()), |outcome| outcome.map_err(failed)))
     }
 
     /// Takes an image that is sent, and gives it the request's name. Dropping this leaves nothing of it.
@@ -222,9 +217,7 @@ impl Images {
         let end = End::of(&name, &handler);
         let closing = || Error::new(Kind::Unavailable, "controld is going down; send the image again later");
         let outcome = self.closing.run_until_cancelled(self.store.import(request, upload, declared)).await;
-        let imported = outcome.map_or_else(|| Err(closing()), |outcome| outcome.map_err(import_failed));
-        self.has_changed(&imported);
-        end.told(imported)
+        end.told(outcome.map_or_else(|| Err(closing()), |outcome| outcome.map_err(import_failed)))
     }
 
     fn may_import(&self) -> Result<()> {
@@ -249,21 +242,17 @@ impl Images {
     /// When the name is none, or the disk fails.
     pub async fn remove(&self, name: &str, handler: &str) -> Result<()> {
         let removed = self.store.remove(name, handler).await;
-        let removed = removed.map(drop).map_err(|cause| store_failed("image not removed", cause));
-        self.has_changed(&removed);
-        removed
+        removed.map(drop).map_err(|cause| store_failed("image not removed", cause))
     }
 
-    /// What has come by a name is in the place of what had it before.
-    fn has_changed<T>(&self, done: &Result<T>) {
-        if done.is_ok() {
-            self.changed.notify_one();
-        }
-    }
-
-    /// Waits until the images have changed since the last time that this was waited for, by the one who waits for it.
+    /// Waits until there may be other images than when this was waited for last, by the one who waits for it.
     pub async fn changed(&self) {
-        self.changed.notified().await;
+        self.store.changes().notified().await;
+    }
+
+    /// Has the one who waits for that look again.
+    pub fn look_again(&self) {
+        self.store.changes().notify_one();
     }
 
     /// Lets a group, and nobody else, open the files of images.

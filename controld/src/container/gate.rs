@@ -6,7 +6,6 @@
 
 mod kept;
 
-use std::collections::BTreeSet;
 use std::fmt;
 use std::io;
 use std::path::PathBuf;
@@ -68,10 +67,13 @@ pub(super) async fn distrust(uses: &Uses, key: &str, why: &Error) {
 }
 
 /// Removes the checkpoints of images that are not here any more: no pod begins with one, and kubelet wants the room.
-pub(super) async fn go_with_images(uses: &Uses) -> Result<()> {
-    let images: BTreeSet<_> = uses.images.list("", "")?.iter().map(|image| image.id.to_string()).collect();
-    let config = uses.config.clone();
-    let (gone, all_went) = off_reactor(move || kept::forget_all(&config, |image| !images.contains(image))).await;
+pub(super) async fn go_with_images(uses: &Arc<Uses>) -> Result<()> {
+    let uses = uses.clone();
+    let forget = move || {
+        let here = || uses.images.list("", "").map_err(io::Error::other);
+        kept::forget_all(&uses.config, || Ok(here()?.iter().map(|image| image.id.to_string()).collect()))
+    };
+    let (gone, all_went) = off_reactor(forget).await;
     for key in gone {
         tracing::info!(key, "a checkpoint for warm starts is removed: its image is not here any more");
     }
@@ -112,18 +114,23 @@ impl Keeper {
 
     /// Lets it go on, with its seed in place.
     async fn pass(&self) -> Result<()> {
+        let mut left = false;
         if let Warm::Leaves(key) = &self.warm
             && self.is_aside().await
         {
             // After a reboot it has seen to its disk, or somebody at its console has.
-            let left = if self.gate.was_rebooted() { Ok(()) } else { self.leave(key).await };
-            if let Err(error) = left {
+            left = !self.gate.was_rebooted();
+            if left && let Err(error) = self.leave(key).await {
                 tracing::warn!(error = %Chain(&error), "no checkpoint for warm starts was made; the guest goes on");
             }
             self.at_seed(seed::put).await?;
             self.at_seed(seed::forget_aside).await?;
         }
-        self.gate.open().await
+        let open = self.gate.open().await;
+        if left && let Warm::Leaves(key) = &self.warm {
+            self.tidy(key).await;
+        }
+        open
     }
 
     /// Has it boot anew, with its seed, if it does not wait and so has read the empty one: its image has no gate, or nobody was there for as long
@@ -189,12 +196,17 @@ impl Keeper {
                 making.await
             }
         };
-        let config = uses.config.clone();
-        let pruned = off_reactor(move || kept::ended(&config, &dir)).await;
         made?;
         tracing::info!(key, "a checkpoint for warm starts was made of the guest at the gate");
-        // Its image may have gone before it was whole.
-        go_with_images(uses).await?;
-        pruned.map_err(|cause| io_failed("checkpoints for warm starts that are not used any more not removed", cause))
+        Ok(())
+    }
+
+    /// Once a checkpoint was left, or was not, and the guest does not wait any more: others may be too many now, or its image gone.
+    async fn tidy(&self, key: &str) {
+        let (config, name) = (self.uses.config.clone(), key.to_owned());
+        if let Err(error) = off_reactor(move || kept::ended(&config, &name)).await {
+            tracing::warn!(%error, "checkpoints for warm starts that are not used any more not removed; the next one tries again");
+        }
+        self.uses.images.look_again();
     }
 }

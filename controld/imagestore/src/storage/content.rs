@@ -48,6 +48,7 @@ use std::path::PathBuf;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
+use tokio::sync::Notify;
 use vmimage::digest::ImageId;
 use vmimage::inspect::DiskFormat;
 
@@ -126,6 +127,8 @@ pub(crate) struct ContentStore {
     index: RwLock<Index>,
     /// All images as they are shown, until something changes: kubelet asks again and again.
     listed: Mutex<Option<Vec<Arc<Image>>>>,
+    /// Told of each change of the index.
+    changes: Arc<Notify>,
     /// What was hashed since this process began: written or verified by it.
     verified: Mutex<BTreeSet<ImageId>>,
     findings: Vec<Finding>,
@@ -163,6 +166,7 @@ impl ContentStore {
             changing: Mutex::default(),
             index: RwLock::new(index),
             listed: Mutex::default(),
+            changes: Arc::default(),
             verified: Mutex::default(),
             findings,
             leases_known,
@@ -173,6 +177,10 @@ impl ContentStore {
 
     pub(crate) fn disk(&self) -> &Arc<Disk> {
         &self.disk
+    }
+
+    pub(crate) fn changes(&self) -> Arc<Notify> {
+        self.changes.clone()
     }
 
     pub(crate) fn findings(&self) -> &[Finding] {
@@ -265,6 +273,8 @@ impl ContentStore {
     fn write(&self) -> RwLockWriteGuard<'_, Index> {
         let index = self.index.write().unwrap_or_else(PoisonError::into_inner);
         *self.listed.lock().unwrap_or_else(PoisonError::into_inner) = None;
+        // Who is told waits for the index.
+        self.changes.notify_one();
         index
     }
 

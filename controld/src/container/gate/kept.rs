@@ -1,10 +1,11 @@
 //! Checkpoints for warm starts, each in a directory by its name below `warm` of the state directory. What is used is kept, and the rest goes.
 
+use std::collections::BTreeSet;
 use std::fs;
 use std::io;
 use std::os::unix::fs::DirBuilderExt as _;
 use std::path::{Path, PathBuf};
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::SystemTime;
 
 use rustix::fs::statvfs;
@@ -58,39 +59,47 @@ pub(super) fn begin(config: &Config, key: &str) -> io::Result<Option<PathBuf>> {
     Ok(Some(dir))
 }
 
-/// After one was made, or was not: removes its directory if nothing is in it, and those that were used longest ago beyond what is kept. Blocks.
-pub(super) fn ended(config: &Config, made: &Path) -> io::Result<()> {
-    let _turn = TURN.lock().unwrap_or_else(PoisonError::into_inner);
+/// After the one of this name was made, or was not: removes its directory if nothing is in it, and those that were used longest ago beyond what is
+/// kept. Blocks.
+///
+/// # Errors
+/// When one cannot be removed; the others are, all the same.
+pub(super) fn ended(config: &Config, key: &str) -> io::Result<()> {
+    let _turn = turn();
     // One that is not empty has the checkpoint, or what its task has yet to remove.
-    let _not_empty = fs::remove_dir(made);
-    let mut whole = Vec::new();
+    let _not_empty = fs::remove_dir(of(config, key));
+    let (mut whole, mut all_went) = (Vec::new(), Ok(()));
     for entry in fs::read_dir(all(config))? {
         let dir = entry?.path();
-        if dir.extension().is_some_and(|end| end == GONE) {
-            fs::remove_dir_all(&dir)?;
+        if is_left(&dir) {
+            all_went = all_went.and(files::remove(&dir));
         } else if manifest_in(&dir).is_file() {
             whole.push((fs::metadata(&dir)?.modified()?, dir));
         }
     }
     whole.sort();
     let many = whole.len().saturating_sub(MOST);
-    whole.iter().take(many).try_for_each(|(_, dir)| remove(dir))
+    whole.iter().take(many).fold(all_went, |all_went, (_, dir)| all_went.and(remove(dir)))
 }
 
-/// Removes those whose image `is_gone` says so of, those that cannot be read, and what was left of a removal; the names of the first two, and
-/// whether all went. Blocks.
-pub(super) fn forget_all(config: &Config, is_gone: impl Fn(&str) -> bool) -> (Vec<String>, io::Result<()>) {
-    let _turn = TURN.lock().unwrap_or_else(PoisonError::into_inner);
-    let entries = match fs::read_dir(all(config)) {
+/// Removes those of other images than `here`, those that cannot be read, and what was left of a removal; the names of the first two, and whether
+/// all went. Blocks.
+pub(super) fn forget_all(
+    config: &Config,
+    here: impl FnOnce() -> io::Result<BTreeSet<String>>,
+) -> (Vec<String>, io::Result<()>) {
+    let _turn = turn();
+    // Not before the turn: a checkpoint may have come with its image meanwhile.
+    let (entries, here) = match fs::read_dir(all(config)).and_then(|entries| Ok((entries, here()?))) {
         Err(none) if none.kind() == io::ErrorKind::NotFound => return (Vec::new(), Ok(())),
         Err(error) => return (Vec::new(), Err(error)),
-        Ok(entries) => entries,
+        Ok(both) => both,
     };
     let (mut gone, mut all_went) = (Vec::new(), Ok(()));
     for entry in entries {
-        match entry.and_then(|entry| forgotten(&entry.path(), &is_gone)) {
+        match entry.and_then(|entry| forgotten(&entry.path(), &here)) {
             Ok(key) => gone.extend(key),
-            // Of which the others are not.
+            // The others go all the same.
             Err(error) => all_went = Err(error),
         }
     }
@@ -98,20 +107,29 @@ pub(super) fn forget_all(config: &Config, is_gone: impl Fn(&str) -> bool) -> (Ve
 }
 
 /// The name of one that has gone, if it was to.
-fn forgotten(dir: &Path, is_gone: impl Fn(&str) -> bool) -> io::Result<Option<String>> {
-    if dir.extension().is_some_and(|end| end == GONE) {
+fn forgotten(dir: &Path, here: &BTreeSet<String>) -> io::Result<Option<String>> {
+    if is_left(dir) {
         return files::remove(dir).map(|()| None);
     }
-    if !manifest_in(dir).is_file() || image_in(dir).is_ok_and(|image| !is_gone(&image)) {
+    if !manifest_in(dir).is_file() || image_in(dir).is_ok_and(|image| here.contains(&image)) {
         return Ok(None);
     }
     remove(dir)?;
     Ok(dir.file_name().and_then(|name| name.to_str()).map(str::to_owned))
 }
 
+/// Whether it is what a removal that was killed has left.
+fn is_left(dir: &Path) -> bool {
+    dir.extension().is_some_and(|end| end == GONE)
+}
+
+fn turn() -> MutexGuard<'static, ()> {
+    TURN.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
 /// Removes one; fine if there is none. Blocks. A pod that is being made of it boots, if not all of its files were copied.
 pub(super) fn forget(config: &Config, key: &str) -> io::Result<()> {
-    let _turn = TURN.lock().unwrap_or_else(PoisonError::into_inner);
+    let _turn = turn();
     match remove(&of(config, key)) {
         Err(absent) if absent.kind() == io::ErrorKind::NotFound => Ok(()),
         removed => removed,
@@ -151,7 +169,8 @@ mod tests {
         fs::create_dir(half.join("checkpoint.partial")).expect("made");
         fs::create_dir_all(dir.path().join("warm/k99.gone/checkpoint")).expect("of one that was killed amid a removal");
         assert_eq!(begin(&config, "k00").expect("there"), None, "used");
-        ended(&config, &empty).expect("pruned");
+        assert_eq!(empty, of(&config, "empty"));
+        ended(&config, "empty").expect("pruned");
         let gone: Vec<_> = names.iter().filter(|name| !of(&config, name).exists()).collect();
         assert_eq!(gone, ["k01", "k02"]);
         assert!(half.exists() && !empty.exists() && !dir.path().join("warm/k99.gone").exists());
@@ -168,8 +187,7 @@ mod tests {
         let dir = tempfile::tempdir().expect("tempdir");
         let mut config = Config { state_dir: dir.path().into(), ..Config::default() };
         config.images.limits.reserve = 0;
-        let forget_all = |is_gone: &dyn Fn(&str) -> bool| forget_all(&config, is_gone);
-        let (none, all_went) = forget_all(&|_| true);
+        let (none, all_went) = forget_all(&config, || Ok(BTreeSet::new()));
         assert!(none.is_empty() && all_went.is_ok());
         let manifest = |image: &str| {
             serde_json::json!({
@@ -195,7 +213,7 @@ mod tests {
                 .expect("of a removal that was killed");
         }
         let half = begin(&config, "half").expect("made").expect("there was none");
-        let (mut forgotten, all_went) = forget_all(&|image| image != "sha256:0");
+        let (mut forgotten, all_went) = forget_all(&config, || Ok(["sha256:0".to_owned()].into()));
         forgotten.sort();
         assert_eq!(forgotten, ["damaged", "gone"]);
         all_went.expect("all went");

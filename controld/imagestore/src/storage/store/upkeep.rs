@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use common::off_reactor;
+use tokio::sync::Notify;
 use vmimage::declared::Declared;
 use vmimage::digest::ImageId;
 
@@ -53,6 +54,12 @@ impl Store {
     /// If the disk fails.
     pub async fn gc(&self, options: GcOptions) -> Result<GcReport, StoreError> {
         self.change(move |content| content.gc(options)).await
+    }
+
+    /// Told whenever there may be other images or names than before, as by a pull that moves a name; for one who waits.
+    #[must_use]
+    pub fn changes(&self) -> Arc<Notify> {
+        self.content.changes()
     }
 
     /// All images, also those that only disks or other images still need, and the bytes that each takes on the disk.
