@@ -59,6 +59,7 @@ use super::places::{Open, Place, given_up};
 use super::qemu;
 use super::tally::Outcome;
 use super::uses::Uses;
+use crate::guest::seed;
 use crate::hypervisor::process::STATUS_DIR;
 use crate::hypervisor::{DomainPhase, NotSaved, Stood};
 use crate::model::{CheckpointNote, Container, PodName};
@@ -114,9 +115,15 @@ struct Begun {
 /// Whether a machine can be written to a directory; the directory, without links. Nothing is changed.
 ///
 /// # Errors
-/// When the machine has what no checkpoint can have, or the directory is not one that may be written to; all that is wrong is told.
+/// When the machine has what no checkpoint can have, or not its seed yet, or the directory is not one that may be written to; all that is wrong is told.
 pub(super) async fn judge(uses: &Arc<Uses>, container: &Container, path: &str) -> Result<PathBuf> {
     plan::of(container, net_of(uses, container).as_ref())?;
+    let (config, machine) = (uses.config.clone(), container.machine.id);
+    if !off_reactor(move || seed::is_in_place(&config, machine)).await {
+        let what =
+            "the guest has not come past the gate of warm starts yet, and has no seed so far; try again in a moment";
+        return Err(Error::new(Kind::Unavailable, what));
+    }
     let config = &uses.config;
     let ours = [config.state_dir.clone(), config.run_dir.clone(), config.images_dir()];
     let (way, named, wanted) = (uses.checkpoints.way(path, PLACE).await?, path.to_owned(), CancellationToken::new());

@@ -286,7 +286,7 @@ impl Host for Arc<Uses> {
 
     fn seed_is_read(&self, container: &Container) -> io::Result<()> {
         // It is put there once the guest has left its checkpoint.
-        if seed::is_aside(&self.config, container.machine.id) || seed::is_used(&self.config, container.machine.id) {
+        if !seed::is_in_place(&self.config, container.machine.id) {
             return Ok(());
         }
         Part::Seed.undo(self, container)

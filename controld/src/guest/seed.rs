@@ -168,6 +168,11 @@ pub(crate) fn is_used(config: &Config, machine: MachineId) -> bool {
     used_path(config, machine).exists()
 }
 
+/// Whether a machine's own seed is where its guest reads it, if it has one. Blocks.
+pub(crate) fn is_in_place(config: &Config, machine: MachineId) -> bool {
+    !is_aside(config, machine) && !is_used(config, machine)
+}
+
 /// Puts a seed into the place of the empty one that QEMU has open. Again is fine. Blocks.
 pub(crate) fn put(config: &Config, machine: MachineId) -> io::Result<()> {
     let image = match std::fs::read(aside_path(config, machine)) {

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use anyhow::{Context as _, Result, ensure};
 use proto::cri::{ContainerConfig, LinuxContainerConfig, LinuxContainerResources};
-use tests::agent_image::{debian_with_gate, tiny_with_agent, tiny_without_gate};
+use tests::agent_image::{BOOTS, debian_with_gate, tiny_with_agent, tiny_without_gate};
 use tests::case::{Bed, Case};
 use tests::command::sh;
 use tests::controld_metrics::{self, ADDRESS};
@@ -17,14 +17,13 @@ use tests::image_server::Fault;
 use tests::node::{BOOT_DEADLINE, Node, Vm, user_data};
 
 use tests::wait::wait_for;
+use tonic::Code;
 
-use super::checkpoint::GRACE;
+use super::checkpoint::{GRACE, of};
 use super::seeds::QUICK_CPU;
 
 const WARM: &str = "/var/lib/virtlet/warm";
 const SEEDS: &str = "/run/virtlet/seed";
-/// What a guest says that boots.
-const BOOTS: &str = "kernel handed over";
 /// And every one whose boot has waited for us.
 const PASSED: &str = "gate passed";
 /// Half a minute alone, and ten times that on a machine that is busy with others.
@@ -42,6 +41,11 @@ fn begins(bed: &Bed) -> Result<()> {
     node.cri.pull(&image)?;
 
     let leaves = started(&node, "leaves", &image, 160)?;
+    // Its boot takes longer to the gate than a call.
+    let early = of(&leaves, &bed.dir);
+    let early = node.cri.call(|mut client| async move { client.checkpoint_pod(early).await });
+    let early = early.err().context("a checkpoint of a guest that has no seed")?;
+    ensure!(early.code() == Code::Unavailable && early.message().contains("gate of warm starts"), "{early}");
     boots(&leaves)?;
     let [of_size] = &*left() else { anyhow::bail!("not one checkpoint: {:?}", left()) };
     has_nothing_of(&leaves, of_size)?;
