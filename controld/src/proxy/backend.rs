@@ -176,10 +176,13 @@ impl Backend {
         connected.ok_or_else(|| self.broken(&"its connection has just ended"))
     }
 
-    fn pass(&self, request: Request<Body>) -> BoxFuture<'static, Result<Response<Body>, Status>> {
+    fn pass(
+        &self,
+        request: Request<Body>,
+        deadline: ClientDeadline,
+    ) -> BoxFuture<'static, Result<Response<Body>, Status>> {
         let backend = self.clone();
         let sender = backend.begin();
-        let deadline = ClientDeadline::of(request.headers());
         Box::pin(async move {
             let sender = sender?;
             let silence = (!calls::outlasts_silence(request.uri().path())).then(|| backend.silence());
@@ -214,10 +217,11 @@ impl Service<Request<Body>> for Backend {
 
     fn call(&mut self, request: Request<Body>) -> Self::Future {
         let running = self.0.metrics.begin(calls::name(request.uri().path()));
-        let answer = self.pass(request);
+        let deadline = ClientDeadline::of(request.headers());
+        let answer = self.pass(request, deadline);
         Box::pin(async move {
             match answer.await {
-                Ok(answer) => Ok(measured::measured(answer, running)),
+                Ok(answer) => Ok(measured::measured(answer, running, deadline)),
                 Err(status) => {
                     running.end(status.code());
                     Err(status)

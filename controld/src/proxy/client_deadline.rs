@@ -5,8 +5,8 @@
 
 use std::time::Instant;
 
-use tonic::Status;
 use tonic::codegen::http::HeaderMap;
+use tonic::{Code, Status};
 
 use crate::api::edge::timeout_of;
 
@@ -22,11 +22,20 @@ impl ClientDeadline {
 
     /// What the client of a call is told that breaks off now: `broken`, or that its deadline has passed.
     pub(super) fn told(self, broken: Status) -> Status {
-        match self.0 {
-            Some(deadline) if deadline <= Instant::now() => {
+        match self.code() {
+            Code::DeadlineExceeded => {
                 Status::deadline_exceeded(format!("the call's own deadline has passed: {}", broken.message()))
             }
             _ => broken,
+        }
+    }
+
+    /// As what a call counts that breaks off now.
+    pub(super) fn code(self) -> Code {
+        if self.0.is_some_and(|deadline| deadline <= Instant::now()) {
+            Code::DeadlineExceeded
+        } else {
+            Code::Unavailable
         }
     }
 }

@@ -32,6 +32,7 @@ use super::frames::{self, Read};
 use super::keys::{ImageKeys, shown};
 use super::kind::Kind;
 use super::lists::filter::Sides;
+use super::own::ended_in_bug;
 use super::side::Side;
 use super::uses::{Uses, plain};
 use super::wire;
@@ -78,7 +79,7 @@ pub(super) async fn status(uses: &Uses, parts: Parts, request: Read) -> Result<R
         }
         in_time => in_time,
     };
-    let own = own.await.unwrap_or_else(|bug| Err(Status::internal(format!("`ImageStatus` ended in a bug: {bug}"))));
+    let own = own.await.unwrap_or_else(|bug| Err(ended_in_bug("ImageStatus", &bug)));
     let theirs = match (in_time, &own) {
         (Ok(theirs), _) => theirs,
         (Err(_late), Ok(own)) if !has_image(own) => theirs.await,

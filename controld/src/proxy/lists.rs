@@ -38,7 +38,7 @@ use super::backend::Backend;
 use super::frames;
 use super::kind::Kind;
 use super::metrics::Metrics;
-use super::own::Own;
+use super::own::{Own, ended_in_bug};
 use super::side::Side;
 use super::stats::Looks;
 use super::unfit::{Names, fitting};
@@ -237,7 +237,7 @@ impl Lists {
             let permit = kept.under_way.clone().acquire_owned().await;
             let permit = permit.map_err(|_closed| Status::internal("lists are not asked for any more"))?;
             let task = self.begin_whole(kept, wanted, permit);
-            task.await.unwrap_or_else(|bug| Err(Status::internal(format!("a list ended in a bug: {bug}"))))
+            task.await.unwrap_or_else(|bug| Err(ended_in_bug("a list", &bug)))
         })
         .await
     }

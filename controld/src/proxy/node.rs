@@ -20,6 +20,7 @@ use tracing::Instrument as _;
 
 use super::ask::{self, Question};
 use super::frames::{self, Read};
+use super::own::ended_in_bug;
 use super::status::{self, Missing, Trouble};
 use super::uses::{Uses, plain};
 use super::wire;
@@ -114,7 +115,7 @@ async fn ask_status(uses: &Arc<Uses>, question: Question) -> Result<Bytes, Statu
         let turn = uses.status_turn.clone().acquire_owned().await;
         let turn = turn.map_err(|_closed| Status::internal("Status is not asked for any more"))?;
         let task = begin_status(uses.clone(), question, turn);
-        task.await.unwrap_or_else(|bug| Err(Status::internal(format!("`Status` ended in a bug: {bug}"))))
+        task.await.unwrap_or_else(|bug| Err(ended_in_bug("Status", &bug)))
     };
     uses.backend.within_deadline("Status", answer).await
 }

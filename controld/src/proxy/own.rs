@@ -8,6 +8,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use common::Chain;
 use tokio::runtime::Handle;
+use tokio::task::JoinError;
 use tokio::time::timeout;
 use tokio_util::task::AbortOnDropHandle;
 use tonic::Status;
@@ -59,7 +60,7 @@ impl Own {
         match AbortOnDropHandle::new(self.runtime.spawn(called)).await {
             Ok(Ok(answer)) => answer,
             Ok(Err(never)) => match never {},
-            Err(bug) => Status::internal(format!("a call ended in a bug: {}", Chain(&bug))).into_http(),
+            Err(bug) => ended_in_bug("a call", &bug).into_http(),
         }
     }
 
@@ -78,11 +79,16 @@ impl Own {
         let asked = ask::one(self.door.clone(), question).in_current_span();
         match timeout(deadline, AbortOnDropHandle::new(self.runtime.spawn(asked))).await {
             Ok(Ok(answer)) => answer.map(tonic::Response::into_inner),
-            Ok(Err(bug)) => Err(Status::internal(format!("`{call}` ended in a bug: {}", Chain(&bug)))),
+            Ok(Err(bug)) => Err(ended_in_bug(call, &bug)),
             Err(_elapsed) => {
                 let text = format!("`{call}` of virtual machines was not answered within {} s", deadline.as_secs_f32());
                 Err(Status::deadline_exceeded(text))
             }
         }
     }
+}
+
+/// What is said of a task that has panicked.
+pub(super) fn ended_in_bug(what: &str, bug: &JoinError) -> Status {
+    Status::internal(format!("{what} ended in a bug: {}", Chain(bug)))
 }

@@ -9,6 +9,7 @@ use tonic::body::Body;
 use tonic::codegen::http::Response;
 use tonic::{Code, Status};
 
+use crate::proxy::client_deadline::ClientDeadline;
 use crate::proxy::metrics::Running;
 
 /// The status that stands in headers, or in trailers.
@@ -17,20 +18,21 @@ pub(in crate::proxy) fn code(headers: &tonic::codegen::http::HeaderMap) -> Optio
 }
 
 /// An answer of which `running` is told the end.
-pub(super) fn measured(answer: Response<Body>, running: Running) -> Response<Body> {
+pub(super) fn measured(answer: Response<Body>, running: Running, deadline: ClientDeadline) -> Response<Body> {
     match code(answer.headers()) {
         // All that there is stands in the headers.
         Some(code) => {
             running.end(code);
             answer
         }
-        None => answer.map(|inner| Body::new(Measured { inner, running: Some(running) })),
+        None => answer.map(|inner| Body::new(Measured { inner, running: Some(running), deadline })),
     }
 }
 
 struct Measured {
     inner: Body,
     running: Option<Running>,
+    deadline: ClientDeadline,
 }
 
 impl HttpBody for Measured {
@@ -40,8 +42,10 @@ impl HttpBody for Measured {
     fn poll_frame(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, Status>>> {
         let frame = ready!(Pin::new(&mut self.inner).poll_frame(context));
         let end = match &frame {
-            Some(Ok(frame)) => frame.trailers_ref().map(|trailers| code(trailers).unwrap_or(Code::Unavailable)),
-            Some(Err(_)) | None => Some(Code::Unavailable),
+            Some(Ok(frame)) => {
+                frame.trailers_ref().map(|trailers| code(trailers).unwrap_or_else(|| self.deadline.code()))
+            }
+            Some(Err(_)) | None => Some(self.deadline.code()),
         };
         if let Some(end) = end
             && let Some(running) = self.running.take()
