@@ -120,24 +120,19 @@ fn steps(bed: &Bed) -> Result<()> {
         node.cri.remove_sandbox(&left)?;
     }
 
-    let again = |node: &mut Node| -> Result<()> {
-        node.controld.kill9()?;
-        node.controld.start_again()?;
-        node.wait_ready()
-    };
     let sandbox = node.cri.run_sandbox(&pod)?;
-    again(&mut node)?;
+    node.restart_controld()?;
     ensure!(ready(&node)? == [sandbox.clone()], "a sandbox that was answered is {:?}", ready(&node)?);
     ensure!(node.cri.run_sandbox(&pod)? == sandbox, "another sandbox for the same pod");
     let id = sandbox.clone();
     node.cri.call(|mut client| async move {
         client.stop_pod_sandbox(StopPodSandboxRequest { pod_sandbox_id: id }).await
     })?;
-    again(&mut node)?;
+    node.restart_controld()?;
     ensure!(node.cri.sandbox(&sandbox)?.state() == PodSandboxState::SandboxNotready, "a stopped sandbox is ready");
     ensure!(at_tapmanager(&node.net)?.is_empty(), "a stopped sandbox has a network");
     node.cri.remove_sandbox(&sandbox)?;
-    again(&mut node)?;
+    node.restart_controld()?;
     ensure!(node.cri.sandbox(&sandbox).is_err(), "a removed sandbox is there again");
     before.assert_same_but(|thing| thing == "link cni0" || thing.starts_with("process "))
 }
@@ -208,9 +203,7 @@ fn virtlogd(bed: &Bed) -> Result<()> {
     };
     heard(&node, 1)?;
     renews(&node, &vm).context("heard by controld")?;
-    node.controld.kill9()?;
-    node.controld.start_again()?;
-    node.wait_ready()?;
+    node.restart_controld()?;
     heard(&node, 2)?;
     renews(&node, &vm).context("heard by the next controld")?;
     node.libvirt.virtlogd.start_again()?;

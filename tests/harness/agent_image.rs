@@ -13,6 +13,9 @@ use anyhow::{Context as _, Result, ensure};
 use crate::case::Bed;
 use crate::command::{command, run};
 
+/// What the tiny guest's console says early in each boot.
+pub const BOOTS: &str = "kernel handed over";
+
 /// Makes the image; where it is.
 ///
 /// # Errors

@@ -127,6 +127,16 @@ impl Node {
         Ok(())
     }
 
+    /// Kills `controld`, starts it again and waits until it is ready.
+    ///
+    /// # Errors
+    /// When it does not end, or does not get ready.
+    pub fn restart_controld(&mut self) -> Result<()> {
+        self.controld.kill9()?;
+        self.controld.start_again()?;
+        self.wait_ready()
+    }
+
     /// Waits until `controld` says that runtime and network are ready.
     ///
     /// # Errors

@@ -83,9 +83,7 @@ pub(super) fn rows(bed: &Bed, node: &mut Node) -> Result<Vec<Row>> {
 fn ask_registry(node: &mut Node, registry: &Registry) -> Result<()> {
     let mut config = OpenOptions::new().append(true).open("/etc/virtlet/controld.toml")?;
     writeln!(config, "[[images.providers]]\nid = 'oci'\ntype = 'oci'\nplain_http = ['{}']", registry.host)?;
-    node.controld.kill9()?;
-    node.controld.start_again()?;
-    node.wait_ready()
+    node.restart_controld()
 }
 
 impl Bench<'_> {

@@ -65,9 +65,7 @@ pub(super) fn rows(bed: &Bed, node: &mut Node, cluster: &Cluster) -> Result<Vec<
 /// Has controld run by this configuration.
 fn configure(node: &mut Node, config: &str) -> Result<()> {
     fs::write(CONFIG, config)?;
-    node.controld.kill9()?;
-    node.controld.start_again()?;
-    node.wait_ready()
+    node.restart_controld()
 }
 
 /// A whole Kubernetes, the operator, and the server.

@@ -3,7 +3,7 @@
 use std::fs;
 
 use anyhow::{Result, ensure};
-use tests::agent_image::tiny_with_agent;
+use tests::agent_image::{BOOTS, tiny_with_agent};
 use tests::case::Bed;
 use tests::cri;
 use tests::image_server::Fault;
@@ -16,16 +16,12 @@ use super::start::{remove, start_for};
 const PAIRS: usize = 5;
 const CONFIG: &str = "/etc/virtlet/controld.toml";
 const HANDLERS: &str = "\n[handlers.warm]\nguest_agent = true\nwarm = true\n[handlers.cold]\nguest_agent = true\n";
-/// What one says that boots.
-const BOOTS: &str = "kernel handed over";
 
 pub(super) fn rows(bed: &Bed, node: &mut Node) -> Result<Vec<Row>> {
     let image = node.images.offer("agent.qcow2", &tiny_with_agent(bed)?, Fault::None);
     let before = fs::read_to_string(CONFIG)?;
     fs::write(CONFIG, format!("{before}{HANDLERS}"))?;
-    node.controld.kill9()?;
-    node.controld.start_again()?;
-    node.wait_ready()?;
+    node.restart_controld()?;
     node.cri.pull(&image)?;
     let container = cri::container(&image, [].into());
     // What the others begin with.

@@ -35,9 +35,7 @@ fn boots(bed: &Bed) -> Result<()> {
     ensure!(refused.code() == Code::FailedPrecondition && refused.message().starts_with("UnsafeImage"), "{refused}");
     let strict = fs::read_to_string(CONFIG)?;
     fs::write(CONFIG, strict + "images.layered = true\n")?;
-    node.controld.kill9()?;
-    node.controld.start_again()?;
-    node.wait_ready()?;
+    node.restart_controld()?;
     let alone = node.cri.pull(&top_name).err().context("pulled without what is below it")?;
     ensure!(alone.code() == Code::FailedPrecondition, "{alone}");
     ensure!(alone.message().contains(&Disk::of(&mid)?.id), "{alone}");

@@ -114,9 +114,7 @@ fn leased(bed: &Bed) -> Result<()> {
     for life in ["first", "second"] {
         let data = collected()?;
         ensure!(data.len() == 1, "{life} life of the daemon: {data:?}");
-        node.controld.kill9()?;
-        node.controld.start_again()?;
-        node.wait_ready()?;
+        node.restart_controld()?;
     }
     node.cri.remove(&container)?;
     ensure!(collected()?.len() == 1, "the pod's disk has lost what it stands on");

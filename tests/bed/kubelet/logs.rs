@@ -30,9 +30,7 @@ fn rotated(bed: &Bed) -> Result<()> {
     kubelet.wait_pod("running pod", POD_DEADLINE, is_running)?;
 
     wait_files(2)?;
-    node.controld.kill9()?;
-    node.controld.start_again()?;
-    node.wait_ready()?;
+    node.restart_controld()?;
     wait_files(files()?.len() + 2)?;
     kubelet.again()?;
     wait_files(files()?.len() + 2)?;

@@ -78,9 +78,7 @@ fn run(bed: &Bed) -> Result<()> {
     // Whoever looks after it is killed: it runs on.
     operator.kill9()?;
     operator.start_again()?;
-    node.controld.kill9()?;
-    node.controld.start_again()?;
-    node.wait_ready()?;
+    node.restart_controld()?;
     node.net.tapmanager.kill9()?;
     node.net.tapmanager.start_again()?;
     ensure!(http::get(ip, "/cgi-bin/info").is_ok(), "the guest is gone");

@@ -164,7 +164,6 @@ fn settled(bed: &Bed, name: &str, socket: &Path, mut outcomes: Outcomes) -> Resu
         if names.is_empty() {
             break;
         }
-        println!("lost to a race {name}, and run again: {names:?}");
         let again = ran(bed, &format!("{name}-again{turn}"), socket, &names)?;
         outcomes.extend(again.into_iter().filter(|(spec, _)| lost.contains(spec)));
     }

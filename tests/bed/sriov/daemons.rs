@@ -108,8 +108,8 @@ fn live(cri: &Cri, pod: &PodSandboxConfig, container: &ContainerConfig, until: &
     let sandbox = cri.run_sandbox(pod)?;
     let machine = cri.create(&sandbox, container, pod)?;
     cri.start(&machine)?;
-    // Nothing is ever sent.
-    let _dropped = until.recv_timeout(STEP_WITHIN * 2);
+    // Nothing is ever sent, and whoever has the sender drops it in time, whatever happens.
+    let _dropped = until.recv();
     cri.stop(&machine, Duration::ZERO)?;
     Ok(cri.remove_sandbox(&sandbox)?)
 }

@@ -301,9 +301,7 @@ fn full_database(bed: &Bed) -> Result<()> {
     empty("/var/lib/virtlet")?;
     wait_until("a database that can be written", GRACE, || store_writable(&node).is_ok_and(|(ready, _)| ready))?;
     made.push(node.cri.run_sandbox(&node.pod("roomy")?).context("with room again")?);
-    node.controld.kill9()?;
-    node.controld.start_again()?;
-    node.wait_ready()?;
+    node.restart_controld()?;
     ensure!(node.cri.sandbox(&gone).is_err(), "a removed sandbox is there again");
     for sandbox in &made {
         node.cri.remove_sandbox(sandbox)?;

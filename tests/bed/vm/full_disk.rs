@@ -40,9 +40,7 @@ fn full(bed: &Bed) -> Result<()> {
     // Somebody else's word is needed to let this one go on.
     virsh(&format!("suspend {domain}"))?;
     wait_reason(&node, &other, "Paused")?;
-    node.controld.kill9()?;
-    node.controld.start_again()?;
-    node.wait_ready()?;
+    node.restart_controld()?;
     wait_paused(&node, &vm)?;
 
     sh(&format!("mount -o remount,size=200m {VOLUMES}"))?;

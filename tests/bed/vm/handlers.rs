@@ -95,9 +95,7 @@ fn as_its_handler_says(bed: &Bed) -> Result<()> {
     other.wait_up()?;
 
     // A restart of controld costs no machine anything.
-    node.controld.kill9()?;
-    node.controld.start_again()?;
-    node.wait_ready()?;
+    node.restart_controld()?;
     ensure!(ensure_machine(&lab, "pc-i440fx-", &["Opteron_G2"])? == machine, "another machine");
     node.remove_vm(&lab, Duration::ZERO)?;
     node.remove_vm(&other, Duration::ZERO)

@@ -95,9 +95,7 @@ fn volumes(bed: &Bed) -> Result<()> {
         Ok(())
     };
     has_all("first life of the daemon")?;
-    node.controld.kill9()?;
-    node.controld.start_again()?;
-    node.wait_ready()?;
+    node.restart_controld()?;
     has_all("second life of the daemon")?;
     prints(bed, &one, "echo 3 >/proc/sys/vm/drop_caches; cat /models/word /srv/parted/word", "plain\nparted")?;
     let file = Path::new(STORE).join("data").join(plain_id.trim_start_matches("sha256:"));

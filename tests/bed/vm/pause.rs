@@ -34,9 +34,7 @@ fn paused(bed: &Bed) -> Result<()> {
     let refused = virtletctl(bed, &["exec", "still", "true"])?;
     let advice = "`virtletctl resume` lets it go on";
     ensure!(refused.code != Some(0) && refused.stderr.contains(advice), "{refused:?}");
-    node.controld.kill9()?;
-    node.controld.start_again()?;
-    node.wait_ready()?;
+    node.restart_controld()?;
     reason(&node, &vm, "Paused")?;
     done("resume")?;
     done("unpause")?;

@@ -86,9 +86,7 @@ fn restored(bed: &Bed) -> Result<()> {
     no_room_for_a_pod(&node, from)?;
     let copy = made(&node, "woken", from)?;
     // It runs on as any other.
-    node.controld.kill9()?;
-    node.controld.start_again()?;
-    node.wait_ready()?;
+    node.restart_controld()?;
     goes_on(&copy)?;
     node.remove_vm(&copy, GRACE)?;
 

@@ -223,9 +223,7 @@ fn ends(bed: &Bed) -> Result<()> {
     let mut node = start(bed)?;
     let volumes = Volumes::new(bed)?;
     let vm = boots(bed, &node, volumes.all())?;
-    node.controld.kill9()?;
-    node.controld.start_again()?;
-    node.wait_ready()?;
+    node.restart_controld()?;
     prints(bed, &vm, "cat /etc/app/key", "first")?;
 
     let pid = virtiofsds()?.into_iter().min().context("no virtiofsd runs")?;

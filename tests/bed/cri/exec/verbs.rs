@@ -131,9 +131,7 @@ fn freezes(node: &mut Node, exec: &Exec) -> Result<()> {
     ensure!(is("thawed")?, "not thawed");
     // By its time, which the next controld knows of.
     verb(exec, "virtlet:freeze --timeout 2", 0)?;
-    node.controld.kill9()?;
-    node.controld.start_again()?;
-    node.wait_ready()?;
+    node.restart_controld()?;
     wait_for("file systems whose time is over", SOON, || Ok(is("thawed")?.then_some(())))?;
     exec.prints("exec -s $id sh -c 'echo x >/data/x && sync && echo written'", "written")
 }
