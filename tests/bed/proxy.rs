@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use anyhow::{Context as _, Result, ensure};
-use proto::cri::{ListContainersRequest, ListPodSandboxRequest, RuntimeCondition, StatusRequest};
+use proto::cri::{ListContainersRequest, ListPodSandboxRequest, PodSandbox, RuntimeCondition, StatusRequest};
 use serde_json::{Value, json};
 use tests::case::{Bed, Case};
 use tests::cni;
@@ -91,17 +91,19 @@ impl Both {
         Ok(both)
     }
 
+    /// The sandboxes of both sides.
+    fn sandboxes(&self) -> Result<Vec<PodSandbox>> {
+        let list = ListPodSandboxRequest::default;
+        Ok(self.node.cri.call(|mut client| async move { client.list_pod_sandbox(list()).await })?.items)
+    }
+
     /// What kubelet is told that there is: sandboxes and containers, by id, with their state.
     fn ids(&self) -> Result<BTreeMap<String, i32>> {
-        let sandboxes = self
-            .node
-            .cri
-            .call(|mut client| async move { client.list_pod_sandbox(ListPodSandboxRequest::default()).await })?;
         let containers = self
             .node
             .cri
             .call(|mut client| async move { client.list_containers(ListContainersRequest::default()).await })?;
-        let sandboxes = sandboxes.items.into_iter().map(|sandbox| (sandbox.id, sandbox.state));
+        let sandboxes = self.sandboxes()?.into_iter().map(|sandbox| (sandbox.id, sandbox.state));
         Ok(sandboxes
             .chain(containers.containers.into_iter().map(|container| (container.id, container.state)))
             .collect())

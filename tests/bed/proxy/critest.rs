@@ -127,8 +127,8 @@ fn of_containers(bed: &Bed) -> Result<()> {
     })?;
     outcomes.push(lane(LANES.len(), ALONE)?);
     let (alone, behind): (Vec<_>, Vec<_>) = outcomes.into_iter().map(|[alone, behind]| (alone, behind)).unzip();
-    let alone = settled(bed, "alone", both.containerd.socket(), alone.into_iter().flatten().collect())?;
-    let behind = settled(bed, "behind", Path::new(CRI_SOCKET), behind.into_iter().flatten().collect())?;
+    let alone = settled(bed, &both, ("alone", both.containerd.socket()), alone.into_iter().flatten().collect())?;
+    let behind = settled(bed, &both, ("behind", Path::new(CRI_SOCKET)), behind.into_iter().flatten().collect())?;
     compared(&critest::specs(bed)?, &alone, &behind)?;
     ensure!(both.ids()?.is_empty(), "left: {:?}", both.ids()?);
     both.containerd.stop()
@@ -156,13 +156,17 @@ fn ran(bed: &Bed, name: &str, socket: &Path, specs: &[&str]) -> Result<Outcomes>
 }
 
 /// The same once what was lost to a race has run again.
-fn settled(bed: &Bed, name: &str, socket: &Path, mut outcomes: Outcomes) -> Result<Outcomes> {
+fn settled(bed: &Bed, both: &Both, (name, socket): (&str, &Path), mut outcomes: Outcomes) -> Result<Outcomes> {
     for turn in 0..TURNS {
         let lost = outcomes.iter().filter(|(spec, outcome)| is_lost(spec, outcome));
         let lost: Vec<_> = lost.map(|(spec, _)| spec.clone()).collect();
         let names: Vec<_> = lost.iter().filter_map(|spec| spec.strip_prefix(OF_ALL)).collect();
         if names.is_empty() {
             break;
+        }
+        // Its pod is left, where critest or containerd has lost it.
+        for sandbox in both.sandboxes()? {
+            both.node.cri.remove_sandbox(&sandbox.id)?;
         }
         let again = ran(bed, &format!("{name}-again{turn}"), socket, &names)?;
         outcomes.extend(again.into_iter().filter(|(spec, _)| lost.contains(spec)));
