@@ -1,7 +1,7 @@
 //! The deadline that a call's client has put on it, `grpc-timeout`.
 //!
-//! A default that gives a call up for it resets the call's stream, and so does one that goes away. By the clock they are told apart: the
-//! client of a default alone does the same (grpc-go: a reset after its own deadline is DeadlineExceeded).
+//! A default that gives a call up for it resets the call's stream (grpc-go, `findings/grpc-go-deadline-reset.sh`), and a connection that is
+//! lost resets all. They are told apart by the clock, as the client of a default alone tells them.
 
 use std::time::Instant;
 
